@@ -1,0 +1,46 @@
+"""One frozen settings object per process; the only reader of the environment.
+
+Every field is an environment variable ``RUNFOLD_<FIELD>``; the command line overrides it. Units are in the names.
+"""
+
+from typing import Any, Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """What a Runfold process is told from outside."""
+
+    model_config = SettingsConfigDict(env_prefix="RUNFOLD_", frozen=True, extra="forbid")
+
+    # the log
+    bootstrap: str = ""  # host:port[,host:port]; empty: none given
+    topic: str = "runfold.runs"
+    group: str = "runfold"
+    namespace: str = "runfold"  # first part of each transactional id: one per deployment on a shared cluster
+    registry_url: str = ""  # a Confluent-compatible schema registry; empty: single-object encoding
+    kafka: dict[str, Any] = Field(default_factory=dict)  # JSON; passed to every Kafka client (security.protocol, sasl.*, ssl.*)
+    session_timeout_ms: int = Field(6000, ge=500)
+    heartbeat_ms: int = Field(500, ge=50)
+    transaction_timeout_ms: int = Field(10_000, ge=1000)
+    # the projection
+    dsn: str = ""  # postgresql://…; empty: none given
+    # the worker
+    max_model_calls: int = Field(256, ge=1)  # at the same time, per worker process
+    max_tool_calls: int = Field(256, ge=1)
+    drain_seconds: float = Field(30, ge=0)
+    # the model
+    first_byte_seconds: float = Field(90, gt=0)
+    idle_seconds: float = Field(600, gt=0)  # without new content; pings are not content
+    model_attempts: int = Field(5, ge=1)  # of one model step, failures that may be transient
+    backoff_base_seconds: float = Field(1.0, gt=0)
+    backoff_cap_seconds: float = Field(60.0, gt=0)
+    retry_after_cap_seconds: float = Field(600.0, gt=0)
+    # the API
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+    max_body_bytes: int = Field(1_000_000, ge=1000)
+    # watching
+    log_format: Literal["auto", "console", "ecs"] = "auto"  # auto: console on a terminal, else ECS JSON
+    metrics_port: int = Field(0, ge=0, le=65535)  # of worker and projector; 0: none

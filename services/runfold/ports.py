@@ -1,0 +1,278 @@
+"""Where the engine meets the world: one Protocol each, and its docstring is the contract its adapters are tested against.
+
+Everything ``async`` runs on the worker's event loop and never blocks it. Nothing here is safe to call from another thread unless
+its docstring says so.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from runfold.core.conversation import Message
+from runfold.core.events import Command, Delivery, OwnerEvent, Record, SideEffect, ToolStatus, Usage
+
+# ---- the log
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What the group's offset says of a partition: read on at ``next``; folding must start at ``low``."""
+
+    next: int = 0
+    low: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the keeper says this worker may own. Plain data: it travels down a pipe.
+
+    ``proof`` is the group metadata, opaque bytes that the log checks in each append. ``at`` is CLOCK_MONOTONIC seconds,
+    the same clock in every process of this machine.
+    """
+
+    partitions: frozenset[int] = frozenset()
+    proof: bytes = b""
+    at: float = 0.0
+
+
+class Appender(Protocol):
+    """The right to append to one partition, until somebody fences it."""
+
+    async def append(self, events: Sequence[OwnerEvent], position: Position, proof: bytes) -> None:
+        """Append all of ``events`` in one transaction, together with the group's offset for the partition.
+
+        Returns when the log acknowledged the commit. That proves nothing: act when the records are read back. Calls must not
+        overlap. Ends within a bounded time of its own (about 10 s at worst), whatever the broker does.
+
+        Raises `Fenced` when a newer `Log.fence` of this partition exists, `Expelled` when the group refuses ``proof`` (also when
+        it is not a joined member's), `LogUnavailable` otherwise. After any error the outcome is unknown and the appender is dead:
+        every later call raises `LogError`; only a new `Log.fence` helps.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Forget the appender, without aborting what is open: the next `Log.fence` settles it. Idempotent, does not block."""
+        ...
+
+
+class Reading(Protocol):
+    """Committed records of one partition in offset order, from a given offset on, for ever."""
+
+    def __aiter__(self) -> AsyncIterator[Sequence[Delivery]]:
+        """Batches, none empty. Records of aborted transactions never appear; those of open ones only once committed.
+
+        A record that an appender of this process wrote, read back, carries the very event object that was appended, as long as
+        that appender is not superseded by a newer one of this process *and* gone from memory; else an equal one.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stop reading; pending and later iterations end. Idempotent."""
+        ...
+
+
+class Log(Protocol):
+    """A worker process's access to the one topic.
+
+    The contract (tests/contract/test_log.py runs it against every implementation):
+
+    1. After ``fence(p)`` returns, no transaction of an earlier appender of ``p`` (of any process) can commit any more, and the
+       outcome of each is settled: read_committed readers see all of it or nothing.
+    2. An append is all or nothing, in order, contiguous in offset order except for records of others.
+    3. ``position(p)`` never waits for open transactions, and returns a position that some append wrote: the newest once
+       ``fence(p)`` has returned, possibly an older one otherwise.
+    4. Offsets grow, with gaps. Timestamps are the broker's.
+    """
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has. Fixed for the life of the topic."""
+        ...
+
+    async def fence(self, partition: int) -> Appender:
+        """Become the only one who can append to ``partition``. Raises `LogUnavailable`."""
+        ...
+
+    async def position(self, partition: int) -> Position:
+        """What the last append left. ``Position()`` when there was none. Raises `LogUnavailable`."""
+        ...
+
+    async def read(self, partition: int, offset: int) -> Reading:
+        """Read ``partition`` from ``offset`` on. At most one reading per partition and `Log`."""
+        ...
+
+    async def dead_letter(self, unreadable: Delivery) -> None:
+        """Put a copy of a record into the dead-letter topic. Raises `LogUnavailable`."""
+        ...
+
+    async def close(self) -> None:
+        """Stop everything without waiting for the broker; open transactions are left to the next `fence`."""
+        ...
+
+
+class Membership(Protocol):
+    """The keeper's seat in the consumer group. Blocking; one thread calls it, for ever the same one."""
+
+    @property
+    def owned(self) -> frozenset[int]:
+        """Partitions the group gives this member, less those being revoked."""
+        ...
+
+    @property
+    def proof(self) -> bytes:
+        """Fresh group metadata; b"" while not joined."""
+        ...
+
+    def poll(self, timeout: float) -> None:
+        """Let the group speak: runs ``revoked`` (see `join`) inside. ``timeout`` in seconds. Raises `LogError` when the seat is
+        lost for good and the process must end."""
+        ...
+
+    def join(self, revoked: Callable[[frozenset[int]], None]) -> None:
+        """Ask for a seat. ``revoked(partitions)`` is called when partitions are to be let go, and may block (30 s) until the
+        worker has; it is not called for partitions that are already lost."""
+        ...
+
+    def leave(self) -> None:
+        """Give everything back (``revoked`` runs) and leave the group at once."""
+        ...
+
+
+class Commands(Protocol):
+    """Where anyone writes commands. Safe to call from any task of one loop."""
+
+    async def send(self, command: Command) -> tuple[int, int]:
+        """Write one command to its run's partition; (partition, offset) once the log has it on all in-sync replicas.
+
+        Raises `LogUnavailable` within 10 s."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Tail(Protocol):
+    """Reads the end of a partition for readers of the projection: what is in the log but not in the tables yet."""
+
+    def partition_of(self, run_id: str) -> int: ...
+
+    async def records(self, run_id: str, after: int) -> list[Record]:
+        """Committed records of one run with an offset >= ``after`` up to the end as of now. Raises `LogUnavailable`."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+# ---- the model
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One attempt of one model step. Texts are JSON, see `AgentDefinition`."""
+
+    run_id: str
+    seq: int
+    attempt: int
+    model: str
+    max_tokens: int
+    system_json: str
+    tools_json: str
+    options_json: str
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """A complete answer: message_stop seen, every block closed, stop_reason set."""
+
+    content_json: str  # array of content blocks, value-identical to what was received
+    stop_reason: str
+    usage: Usage
+    model: str
+    stop_details_json: str | None = None
+    message_id: str | None = None
+    request_id: str | None = None
+
+
+class Model(Protocol):
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """Call the model once: no retry inside. Raises `ModelFailure` and nothing else.
+
+        Cancelled, it closes the connection within 500 ms."""
+        ...
+
+
+# ---- tools
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPolicy:
+    """What the engine must know of a tool before it runs it."""
+
+    side_effect: SideEffect = SideEffect.NONE
+    repeatable: bool = True  # whether a call whose outcome is unknown may be made again under the same key
+    parallel: bool = True  # whether it may run beside other calls of its turn
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallRequest:
+    run_id: str
+    seq: int
+    model_seq: int
+    tool_use_id: str
+    name: str
+    input_json: str
+    idempotency_key: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """``content_json`` is what the model will see, final: cut, redacted, encodable. Never an empty string."""
+
+    status: ToolStatus
+    content_json: str
+
+
+class Tools(Protocol):
+    def policy(self, name: str) -> ToolPolicy:
+        """For a name that does not exist: the default policy (its call only returns an error)."""
+        ...
+
+    async def call(self, request: ToolCallRequest) -> ToolResult:
+        """Run a tool once. Never raises but CancelledError: whatever goes wrong is a result with a status other than DONE.
+
+        Ends within the tool's timeout and one second, also when the tool ignores it. A timeout is TIMED_OUT."""
+        ...
+
+
+# ---- reads
+
+
+class ReadModel(Protocol):
+    """What the projector made of the log, for the API. Rows are plain dicts with the SQL column names.
+
+    Everything here raises `ReadUnavailable` when the database does not answer in a few seconds."""
+
+    async def run(self, run_id: str) -> dict[str, Any] | None: ...
+
+    async def steps(self, run_id: str) -> list[dict[str, Any]]:
+        """In seq order."""
+        ...
+
+    async def runs(
+        self,
+        *,
+        limit: int,
+        before: tuple[Any, str] | None = None,
+        status: str | None = None,
+        agent: str | None = None,
+        tenant: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Newest first by (requested_at, id), those strictly before ``before``: keyset pages."""
+        ...
+
+    async def applied(self, partition: int) -> int:
+        """The next offset the projector will read of a partition (0 at the start)."""
+        ...
+
+    async def close(self) -> None: ...
