@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from runfold.core.conversation import Message
-from runfold.core.events import Command, Delivery, OwnerEvent, Record, SideEffect, ToolStatus, Usage
+from runfold.core.errors import LogError
+from runfold.core.events import Command, Delivery, OwnerEvent, Record, SideEffect, ToolStatus, Unreadable, Usage
+from runfold.core.run import Run
+from runfold.core.shard import Ignored
 
 # ---- the log
 
@@ -101,8 +104,8 @@ class Log(Protocol):
         """Read ``partition`` from ``offset`` on. At most one reading per partition and `Log`."""
         ...
 
-    async def dead_letter(self, unreadable: Delivery) -> None:
-        """Put a copy of a record into the dead-letter topic. Raises `LogUnavailable`."""
+    async def dead_letter(self, unreadable: Unreadable) -> None:
+        """Put a copy of a record into the dead-letter topic, with where it came from. Raises `LogUnavailable`."""
         ...
 
     async def close(self) -> None:
@@ -276,3 +279,42 @@ class ReadModel(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+# ---- watching
+
+
+class Observer(Protocol):
+    """What the worker tells those who watch. Never raises, never blocks; called on the loop, often: be quick."""
+
+    def applied(self, record: Record, run: Run) -> None:
+        """A record of a run on an owned partition was read back and changed ``run`` (given as it is now)."""
+        ...
+
+    def resumed(self, run: Run) -> None:
+        """An open run that had begun came with a partition from another owner (or from this worker's predecessor)."""
+        ...
+
+    def ignored(self, record: Record, why: Ignored) -> None:
+        """A record on an owned partition, not seen before, changed no run."""
+        ...
+
+    def unreadable(self, delivery: Unreadable) -> None:
+        """A record on an owned partition, not seen before, could not be read; it went to the dead-letter topic."""
+        ...
+
+    def acquired(self, partition: int, epoch: int, records: int, seconds: float) -> None:
+        """The partition is owned: the fold read ``records``; ``seconds`` since the takeover began."""
+        ...
+
+    def released(self, partition: int) -> None:
+        """The partition is no longer owned by this worker."""
+        ...
+
+    def reset(self, partition: int, error: LogError) -> None:
+        """The append path of a partition broke and is being taken over again."""
+        ...
+
+    def committed(self, partition: int, events: int, commit_seconds: float, echo_seconds: float) -> None:
+        """A transaction was committed and read back: time until the acknowledgement, and from there until the echo."""
+        ...

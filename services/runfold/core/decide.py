@@ -1,0 +1,97 @@
+"""What a run does next. Pure: state and time in, decisions out.
+
+``busy`` names the attempts, as (seq, attempt), that the asking worker has in hand: being started, running, or ended and not yet
+in the log. An attempt that is open in the log and not in hand died with its worker, and is made again or left to a person.
+"""
+
+from collections.abc import Collection
+
+from runfold.core import guards
+from runfold.core.decisions import Begin, CallModel, Decision, Finish, RunTools, Suspend, WaitUntil
+from runfold.core.events import Reason, Status
+from runfold.core.run import Call, Run
+
+MAX_STARTS = 4  # starts of one step that ended without a result: then it is taken for what kills the workers
+MAX_TRUNCATED = 3  # answers in a row cut by max_tokens, each asked for with twice the room of the one before
+LARGEST_ANSWER = 128_000  # tokens; no model answers with more
+
+Attempt = tuple[int, int]
+
+
+def decide(run: Run, now: int, busy: Collection[Attempt] = (), since: int = 0) -> list[Decision]:
+    """What to do now, in order. The last is a `WaitUntil` unless the run ends. Times are broker ms."""
+    if run.status.final:
+        return []
+    if (tripped := guards.ended(run, now, since)) is not None:
+        return [tripped]
+    actions = _actions(run, now, busy)
+    if any(isinstance(action, Finish) for action in actions):
+        return actions
+    return [*actions, WaitUntil(_wake_at(run, now, since))]
+
+
+def _actions(run: Run, now: int, busy: Collection[Attempt]) -> list[Decision]:
+    if run.status is Status.SUSPENDED and run.reason is not Reason.OUTCOME_UNKNOWN:
+        return []
+    if run.started is None:
+        return [Begin()]
+    return _tools(run, busy) if run.calls else _model(run, now, busy)
+
+
+def _wake_at(run: Run, now: int, since: int) -> int:
+    times = [run.deadline]
+    if run.step.retry_at is not None and run.step.retry_at > now:
+        times.append(run.step.retry_at)
+    if (limit := guards.no_progress_at(run, since)) is not None:
+        times.append(limit)
+    return min(times)
+
+
+def _model(run: Run, now: int, busy: Collection[Attempt]) -> list[Decision]:
+    step = run.step
+    if (step.seq, step.attempt) in busy and step.open:
+        return []
+    if step.retry_at is not None and now < step.retry_at:
+        return []
+    if step.attempt - step.failures >= MAX_STARTS:
+        return [Suspend(Reason.CRASH_LOOP, f"model step {step.seq} was started {step.attempt} times and its worker died")]
+    if run.truncated >= MAX_TRUNCATED or (run.truncated and _room(run, run.truncated - 1) >= LARGEST_ANSWER):
+        return [Finish(Status.FAILED, Reason.MAX_TOKENS, f"{run.truncated} answers in a row were cut off by max_tokens")]
+    if (tripped := guards.exhausted(run, step.seq)) is not None:
+        return [tripped]
+    return [CallModel(step.seq, step.attempt + 1, _reserve(run))]
+
+
+def _room(run: Run, truncated: int) -> int:
+    assert run.started is not None
+    return min(run.started.definition.max_tokens << truncated, LARGEST_ANSWER)
+
+
+def _reserve(run: Run) -> int:
+    """max_tokens of the next request: never more than what the budget leaves."""
+    room, budget = _room(run, run.truncated), run.request.limits.token_budget
+    return room if budget is None else min(room, budget - run.usage.total)
+
+
+def _tools(run: Run, busy: Collection[Attempt]) -> list[Decision]:
+    due = [call for call in run.calls if call.status is None and not (call.open and (call.seq, call.attempt) in busy)]
+    stuck = [decision for call in due if (decision := _stuck(call)) is not None]
+    ready = tuple(call for call in due if _stuck(call) is None)
+    fresh = [call for call in ready if call.attempt == 0]
+    if fresh and (tripped := guards.exhausted(run, run.calls[-1].seq)) is not None:
+        return [tripped]
+    actions: list[Decision] = [RunTools(ready)] if ready else []
+    if run.status is not Status.SUSPENDED and stuck:
+        actions.append(stuck[0])
+    return actions
+
+
+def _stuck(call: Call) -> Suspend | None:
+    """Why a call that died with its worker is not made again."""
+    if call.open and not call.repeatable:
+        detail = f"tool {call.name!r} (tool_use {call.id}) was started and its outcome is not known; it can't be repeated"
+        return Suspend(Reason.OUTCOME_UNKNOWN, detail[:500], call.id)
+    if call.open and call.attempt >= MAX_STARTS:
+        detail = f"tool {call.name!r} (tool_use {call.id}) was started {call.attempt} times and its worker died"
+        return Suspend(Reason.CRASH_LOOP, detail[:500], call.id)
+    return None

@@ -1,0 +1,325 @@
+"""A run, rebuilt from its records. `evolve` is the only place where run state changes. Its rules:
+
+1. A run begins with the first RunRequested of its id; every later one is ignored. First record in log order wins, everywhere.
+2. After RunFinished nothing changes a run.
+3. Commands wait in the inbox until an owner's event consumes them by id: state never depends on how they interleave.
+4. A result counts if it is of the attempt that is open; results of other attempts are ignored.
+5. An ignored record leaves the very same object: ``evolve(run, record) is run``.
+6. No clock: times are the records' own broker timestamps. Nothing raises on a record that the log accepted.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import reduce
+from typing import assert_never
+
+from runfold.core import conversation
+from runfold.core.conversation import Message, Turn
+from runfold.core.events import (
+    DEFAULT_MAX_STEPS,
+    DEFAULT_TIMEOUT_MS,
+    CommandRejected,
+    LeaseAcquired,
+    ModelStepCompleted,
+    ModelStepFailed,
+    ModelStepStarted,
+    Reason,
+    Record,
+    RunCancelRequested,
+    RunFinished,
+    RunRequested,
+    RunStarted,
+    RunSuspended,
+    SideEffect,
+    Status,
+    ToolStatus,
+    ToolStepFinished,
+    ToolStepStarted,
+    Usage,
+)
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStep:
+    """The model step that is due or under way."""
+
+    seq: int
+    attempt: int = 0  # starts so far
+    failures: int = 0  # of them, those that ended in ModelStepFailed
+    open: bool = False  # started, no result
+    retry_at: int | None = None  # broker ms
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call of the current turn."""
+
+    seq: int
+    model_seq: int
+    id: str
+    name: str
+    input_json: str
+    attempt: int = 0
+    open: bool = False
+    side_effect: SideEffect = SideEffect.NONE
+    repeatable: bool = True
+    status: ToolStatus | None = None
+    content_json: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How the run is to end, decided by an event that is in the log; RunFinished or RunSuspended follows."""
+
+    status: Status
+    reason: Reason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything there is to know of a run at one offset."""
+
+    request: RunRequested
+    partition: int
+    first_offset: int
+    requested_at: int  # broker ms, like all times
+    status: Status = Status.QUEUED
+    reason: Reason | None = None
+    detail: str = ""
+    waiting_tool_use_id: str | None = None  # that a suspended run is about
+    started: RunStarted | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    messages: tuple[Message, ...] = ()
+    digest: str = ""  # of definition and messages
+    step: ModelStep = ModelStep(1)
+    calls: tuple[Call, ...] = ()  # of the turn being answered
+    next_seq: int = 1
+    truncated: int = 0  # answers in a row that were cut by max_tokens and discarded
+    usage: Usage = NO_USAGE
+    wasted: Usage = NO_USAGE  # of failed attempts, where known
+    cost: Decimal | None = Decimal(0)  # None: not known
+    output: str = ""
+    verdict: Verdict | None = None
+    inbox: tuple[RunCancelRequested, ...] = ()
+    last_offset: int = -1
+    last_at: int = 0  # of the last record that changed the run
+
+    @property
+    def id(self) -> str:
+        return self.request.run_id
+
+    @property
+    def deadline(self) -> int:
+        timeout = self.request.limits.timeout_ms
+        return self.requested_at + (DEFAULT_TIMEOUT_MS if timeout is None else timeout)
+
+    @property
+    def max_steps(self) -> int:
+        limit = self.request.limits.max_steps
+        return DEFAULT_MAX_STEPS if limit is None else limit
+
+    @property
+    def steps(self) -> int:
+        """Steps begun so far: the highest seq."""
+        return self.next_seq - 1
+
+
+def fold(records: Iterable[Record]) -> Run | None:
+    return reduce(evolve, records, None)
+
+
+def evolve(run: Run | None, record: Record) -> Run | None:
+    """Apply one record of the run. None: there is no such run (yet)."""
+    if run is None:
+        return _request(record.event, record) if isinstance(record.event, RunRequested) else None
+    changed = run if run.status.final else _apply(run, record)
+    return run if changed is run else replace(changed, last_offset=record.offset, last_at=record.timestamp)
+
+
+def _apply(run: Run, record: Record) -> Run:
+    match record.event:
+        case ModelStepStarted() as event:
+            return _model_started(run, event)
+        case ModelStepCompleted() as event:
+            return _model_completed(run, event)
+        case ToolStepStarted() as event:
+            return _tool_started(run, event)
+        case ToolStepFinished() as event:
+            return _tool_finished(run, event)
+        case ModelStepFailed() as event:
+            return _model_failed(run, event)
+        case RunStarted() as event:
+            return _started(run, event, record.timestamp)
+        case RunCancelRequested() as event:
+            known = any(command.command_id == event.command_id for command in run.inbox)
+            return run if known else replace(run, inbox=(*run.inbox, event))
+        case RunSuspended() as event:
+            return _suspended(run, event)
+        case RunFinished() as event:
+            return _finished(run, event, record.timestamp)
+        case RunRequested() | CommandRejected() | LeaseAcquired():
+            return run
+        case _:
+            assert_never(record.event)
+
+
+def _request(event: RunRequested, record: Record) -> Run:
+    blank = not event.input.strip()
+    return Run(
+        request=event,
+        partition=record.partition,
+        first_offset=record.offset,
+        requested_at=record.timestamp,
+        messages=() if blank else (conversation.user_text(event.input),),
+        verdict=Verdict(Status.FAILED, Reason.CONFIG, "the input is blank: a run needs text to begin with") if blank else None,
+        last_offset=record.offset,
+        last_at=record.timestamp,
+    )
+
+
+def _started(run: Run, event: RunStarted, at: int) -> Run:
+    if run.started is not None:
+        return run
+    digest = reduce(conversation.extend_digest, run.messages, event.definition.hash)
+    return replace(run, status=Status.RUNNING, started=event, started_at=at, digest=digest)
+
+
+def _model_started(run: Run, event: ModelStepStarted) -> Run:
+    if run.calls or event.seq != run.step.seq or event.attempt <= run.step.attempt:
+        return run
+    step = replace(run.step, attempt=event.attempt, open=True, retry_at=None)
+    return replace(run, step=step, next_seq=event.seq + 1)
+
+
+def _is_open(step: ModelStep, event: ModelStepCompleted | ModelStepFailed) -> bool:
+    return step.open and step.seq == event.seq and step.attempt == event.attempt
+
+
+def _model_failed(run: Run, event: ModelStepFailed) -> Run:
+    if not _is_open(run.step, event):
+        return run
+    step = replace(run.step, open=False, failures=run.step.failures + 1, retry_at=event.retry_at)
+    final = Status.SUSPENDED if event.reason is Reason.MODEL_ACCESS else Status.FAILED
+    return replace(
+        run,
+        step=step,
+        wasted=run.wasted + event.usage if event.usage else run.wasted,
+        verdict=Verdict(final, event.reason, event.message) if event.retry_at is None else None,
+    )
+
+
+def _model_completed(run: Run, event: ModelStepCompleted) -> Run:
+    if not _is_open(run.step, event):
+        return run
+    cost = None if run.cost is None or event.cost is None else run.cost + event.cost
+    paid = replace(run, usage=run.usage + event.usage, cost=cost, step=ModelStep(event.seq + 1))
+    turn = conversation.read_turn(event.content_json)
+    if turn.problem:
+        return _ends(paid, Status.FAILED, Reason.INVALID_MODEL_RESPONSE, turn.problem)
+    return _continue(paid, event, turn)
+
+
+def _continue(run: Run, event: ModelStepCompleted, turn: Turn) -> Run:
+    """What each stop_reason means for the run. An unknown one fails closed."""
+    match event.stop_reason:
+        case "tool_use":
+            return _ask_tools(_with_answer(run, turn), event, turn)
+        case "end_turn" | "stop_sequence":
+            return _ends(_with_answer(run, turn), Status.SUCCEEDED, Reason.FINAL_ANSWER)
+        case "pause_turn":
+            return _with_answer(run, turn)
+        case "max_tokens":
+            return replace(run, truncated=run.truncated + 1)  # paid and discarded: its tool inputs may be cut
+        case "refusal":
+            return _ends(run, Status.FAILED, Reason.REFUSAL, f"the model refused: {event.stop_details_json or ''}"[:500])
+        case "model_context_window_exceeded":
+            return _ends(run, Status.FAILED, Reason.CONTEXT_WINDOW, "the conversation no longer fits the model's context window")
+        case unknown:
+            detail = f"stop_reason {unknown[:100]!r} is not known to this build"
+            return _ends(run, Status.SUSPENDED, Reason.UNKNOWN_STOP_REASON, detail)
+
+
+def _with_answer(run: Run, turn: Turn) -> Run:
+    output = turn.text if turn.text.strip() else run.output
+    if turn.rendered is None:
+        return replace(run, output=output, truncated=0)
+    digest = conversation.extend_digest(run.digest, turn.rendered)
+    return replace(run, output=output, truncated=0, messages=(*run.messages, turn.rendered), digest=digest)
+
+
+def _ask_tools(run: Run, event: ModelStepCompleted, turn: Turn) -> Run:
+    if not turn.tool_uses:
+        return _ends(run, Status.FAILED, Reason.INVALID_MODEL_RESPONSE, "stop_reason tool_use without a tool_use block")
+    calls = tuple(
+        Call(seq=event.seq + n, model_seq=event.seq, id=use.id, name=use.name, input_json=use.input_json)
+        for n, use in enumerate(turn.tool_uses, 1)
+    )
+    after = event.seq + len(calls) + 1
+    return replace(run, calls=calls, step=ModelStep(after))
+
+
+def _ends(run: Run, status: Status, reason: Reason, detail: str = "") -> Run:
+    return replace(run, verdict=Verdict(status, reason, detail))
+
+
+def _tool_started(run: Run, event: ToolStepStarted) -> Run:
+    call = _call(run, event)
+    if call is None or event.attempt <= call.attempt:
+        return run
+    begun = replace(call, attempt=event.attempt, open=True, side_effect=event.side_effect, repeatable=event.repeatable)
+    return replace(run, calls=_put(run.calls, begun), next_seq=max(run.next_seq, event.seq + 1))
+
+
+def _tool_finished(run: Run, event: ToolStepFinished) -> Run:
+    call = _call(run, event)
+    if call is None or not call.open or event.attempt != call.attempt:
+        return run
+    ended = replace(call, open=False, status=event.status, content_json=event.content_json)
+    calls = _put(run.calls, ended)
+    if any(call.status is None for call in calls):
+        return replace(run, calls=calls)
+    answer = conversation.tool_results([(call.id, call.content_json, call.status is not ToolStatus.DONE) for call in calls])
+    digest = conversation.extend_digest(run.digest, answer)
+    return replace(run, calls=(), messages=(*run.messages, answer), digest=digest)
+
+
+def _call(run: Run, event: ToolStepStarted | ToolStepFinished) -> Call | None:
+    """The unfinished call of the current turn that an event is about."""
+    for call in run.calls:
+        if call.id == event.tool_use_id and call.model_seq == event.model_seq:
+            return call if call.status is None else None
+    return None
+
+
+def _put(calls: tuple[Call, ...], changed: Call) -> tuple[Call, ...]:
+    return tuple(changed if call.seq == changed.seq else call for call in calls)
+
+
+def _suspended(run: Run, event: RunSuspended) -> Run:
+    return replace(
+        run,
+        status=Status.SUSPENDED,
+        reason=event.reason,
+        detail=event.detail,
+        waiting_tool_use_id=event.tool_use_id,
+        verdict=None,
+    )
+
+
+def _finished(run: Run, event: RunFinished, at: int) -> Run:
+    return replace(
+        run,
+        status=event.status,
+        reason=event.reason,
+        detail=event.detail,
+        output=event.output,
+        waiting_tool_use_id=None,
+        finished_at=at,
+        verdict=None,
+        inbox=tuple(command for command in run.inbox if command.command_id != event.command_id),
+    )
