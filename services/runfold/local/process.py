@@ -1,0 +1,84 @@
+"""A process that cannot outlive us: the child of a guard, which sees a pipe close when we end, however we end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from runfold.core.errors import StackError
+
+GUARD = Path(__file__).with_name("guard.py")
+POLL = 0.02  # seconds
+TAIL = 12  # lines of the log in an error
+
+
+class GuardedProcess:
+    """`command`, running in `directory` until it ends, `stop` is called or this process dies.
+
+    Its output is appended to the file `log`; `end` is the signal that stops it; it keeps the descriptor `lock` open. `unroot`:
+    where we are root, it runs as nobody, to whom `directory` then belongs."""
+
+    def __init__(
+        self, command: Sequence[str], directory: Path, log: Path, end: signal.Signals, lock: int, *, unroot: bool = False
+    ) -> None:
+        self.log, self._pid_file = log, log.with_suffix(".pid")
+        self._pid_file.unlink(missing_ok=True)
+        owned = str(directory) if unroot and os.geteuid() == 0 else ""
+        plan = {"command": list(command), "end": end, "pid_file": str(self._pid_file), "inherit": [lock], "unroot": owned}
+        with log.open("ab") as output:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", GUARD, json.dumps(plan)],
+                cwd=directory,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C at the terminal reaches us alone
+                pass_fds=[lock],
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the server itself, not of its guard."""
+        return int(self._pid_file.read_text())
+
+    @property
+    def guard_pid(self) -> int:
+        return self._guard.pid
+
+    def wait_until(self, done: Callable[[], bool], timeout: float) -> None:
+        """Return when `done()`; StackError, with the end of the log, if the process ends first or after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            code = self._guard.poll()  # before done(): a process may end between the two
+            if done():
+                return
+            if code is not None or time.monotonic() > deadline:
+                raise StackError(self._failure(code, timeout))
+            time.sleep(POLL)
+
+    def finish(self, timeout: float) -> None:
+        """Wait for exit code 0; StackError for any other, or none within `timeout` seconds."""
+        try:
+            self.wait_until(lambda: self._guard.poll() == 0, timeout)
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Ask it to end and wait until it has. Harmless when it has ended."""
+        assert self._guard.stdin
+        self._guard.stdin.close()
+        self._guard.wait()
+
+    def kill(self) -> None:
+        """kill -9."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.stop()
+
+    def _failure(self, code: int | None, timeout: float) -> str:
+        came = f"did not answer within {timeout:.0f} s" if code is None else f"ended with exit code {code}"
+        tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL:])
+        return f"{self.log.stem} {came}; the end of {self.log}:\n{tail}"

@@ -1,0 +1,108 @@
+"""What Kafka and PostgreSQL have in common here: a directory, a lock on it, ports, a guarded process."""
+
+import contextlib
+import fcntl
+import os
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar, Self
+
+from runfold.core.errors import StackError
+from runfold.local.process import GuardedProcess
+from runfold.local.progress import Progress, silent
+
+LOCK_TIMEOUT = 25.0  # seconds; the servers of a killed owner need a moment to stop
+
+
+class Server(ABC):
+    """One server whose data, ports, log and pid live under `home`. Context manager: it answers inside the block.
+
+    `port` 0: the port of the last start, or a free one. After `stop` or `kill` it can be started again, with the same data."""
+
+    name: ClassVar[str]
+
+    def __init__(self, home: Path, port: int = 0, progress: Progress = silent) -> None:
+        self.home, self.port = home.expanduser().resolve(), port
+        self.log = self.home / f"{self.name}.log"
+        self._wanted_port, self._progress = port, progress
+        self._lock: int | None = None
+        self._process: GuardedProcess | None = None
+
+    @abstractmethod
+    def _spawn(self, lock: int) -> GuardedProcess:
+        """Make the data if there is none, choose the port, start the process."""
+
+    @abstractmethod
+    def _answers(self) -> bool: ...
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def process(self) -> GuardedProcess:
+        if self._process is None:
+            raise StackError(f"expected {self.name} to be running, but it was never started or has been stopped: start it first")
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def start(self) -> None:
+        """Return when the server answers. StackError says why it does not."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """The first half of `start`: return when the process is on its way."""
+        self.stop()
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.home / "lock")
+        try:
+            self._process = self._spawn(self._lock)
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait(self, timeout: float = 90) -> None:
+        """The second half of `start`."""
+        try:
+            self.process.wait_until(self._answers, timeout)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Return when the process is gone. Harmless when there is none."""
+        if self._process:
+            self._process.stop()
+        self._release()
+
+    def kill(self) -> None:
+        """kill -9, as a test or a bad day does it; return when the process is gone."""
+        self.process.kill()
+        self._release()
+
+    def _release(self) -> None:
+        self._process = None
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = None
+
+
+def _locked(file: Path) -> int:
+    """A descriptor that holds the lock on `file`. The processes inherit it: it is free again when the last of them is gone."""
+    lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + LOCK_TIMEOUT
+    while time.monotonic() < deadline:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        time.sleep(0.05)
+    os.close(lock)
+    raise StackError(f"{file.parent} is in use by another stack: stop it, or choose another directory")
