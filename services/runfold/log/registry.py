@@ -4,6 +4,7 @@ import base64
 import json
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -38,10 +39,10 @@ class ConfluentRegistry:
 
     def __init__(self, url: str, timeout: float = 5.0) -> None:
         parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"expected http://host:port or https://… as the URL of the schema registry, got {url!r}")
         self._url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
-        self._headers = {"Content-Type": _CONTENT_TYPE, "Accept": f"{_CONTENT_TYPE}, application/json"}
-        if parts.username is not None:
-            self._headers["Authorization"] = _basic(parts.username, parts.password or "")
+        self._credentials = None if parts.username is None else _basic(parts.username, parts.password or "")
         self._timeout = timeout
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
@@ -56,18 +57,25 @@ class ConfluentRegistry:
 
     def _ask(self, path: str, body: dict[str, str] | None = None) -> Any:
         """The JSON of the answer, None for 404."""
-        data = None if body is None else json.dumps(body).encode()
         try:
-            with self._open(urllib.request.Request(self._url + path, data, self._headers), timeout=self._timeout) as answer:
+            with self._open(self._request(path, body), timeout=self._timeout) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code == _NOT_FOUND:
                 return None
             raise self._refused(path, error) from error
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             raise LogUnavailable(f"schema registry {self._url} does not answer: {error}; is it up and reachable?") from error
         except ValueError as error:
             raise ConfigError(f"expected JSON from the schema registry {self._url}{path}: {error}; check the URL") from error
+
+    def _request(self, path: str, body: dict[str, str] | None) -> urllib.request.Request:
+        data = None if body is None else json.dumps(body).encode()
+        accept = f"{_CONTENT_TYPE}, application/json"
+        request = urllib.request.Request(self._url + path, data, {"Content-Type": _CONTENT_TYPE, "Accept": accept})
+        if self._credentials:
+            request.add_unredirected_header("Authorization", self._credentials)  # not for whoever a redirect names
+        return request
 
     def _refused(self, path: str, error: urllib.error.HTTPError) -> LogUnavailable | ConfigError:
         said = error.read(500).decode("utf-8", "replace")

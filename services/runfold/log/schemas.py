@@ -58,36 +58,38 @@ def fingerprint(schema: Schema) -> bytes:
     return bytes.fromhex(avro_fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
-def unknown_parts(writer: Any, reader: Any, path: str = "") -> list[str]:
-    """What ``writer`` can say that ``reader`` would drop or replace: paths of fields and enum symbols.
+def hidden_differences(writer: Any, reader: Any, path: str = "") -> list[str]:
+    """What ``writer`` can say that ``reader`` would drop, replace or take for something else, as paths.
 
-    Avro's own resolution skips them silently. An owner that did so would fold a wrong state.
+    Avro's own resolution passes over unknown fields, unknown enum symbols and logical types (the scale of money, the unit of
+    times) without a word. An owner that did so would fold a wrong state.
     """
     if isinstance(writer, list):
-        return _unknown_in_union(writer, reader, path)
-    if isinstance(reader, list):
-        reader = next((branch for branch in reader if _kind(branch) == _kind(writer)), None)
-    if not isinstance(writer, dict) or not isinstance(reader, dict):
-        return []
-    if writer["type"] == "enum":
-        return [f"{path}={symbol}" for symbol in writer["symbols"] if symbol not in reader["symbols"]]
-    if writer["type"] == "record":
-        return _unknown_in_record(writer, reader, path)
-    return []
+        return [difference for branch in writer for difference in hidden_differences(branch, reader, path)]
+    branches = reader if isinstance(reader, list) else [reader]
+    reader = next((branch for branch in branches if _kind(branch) == _kind(writer)), None)
+    if reader is None:
+        return [f"{path} as {' '.join(map(str, _kind(writer)))}"]
+    match writer["type"] if isinstance(writer, dict) else writer:
+        case "enum":
+            return [f"{path}={symbol}" for symbol in writer["symbols"] if symbol not in reader["symbols"]]
+        case "record":
+            return _in_fields(writer, reader, path)
+        case _:
+            return []
 
 
-def _unknown_in_union(writer: list[Any], reader: Any, path: str) -> list[str]:
-    return [part for branch in writer for part in unknown_parts(branch, reader, path)]
+def _kind(schema: Any) -> tuple[Any, ...]:
+    """What makes two types the same on the wire and in meaning, names and parts aside."""
+    if not isinstance(schema, dict):
+        return (schema,)
+    return tuple(schema[key] for key in ("type", "logicalType", "precision", "scale") if key in schema)
 
 
-def _unknown_in_record(writer: Schema, reader: Schema, path: str) -> list[str]:
+def _in_fields(writer: Schema, reader: Schema, path: str) -> list[str]:
     known = {field["name"]: field["type"] for field in reader["fields"]}
     found = []
     for field in writer["fields"]:
         at = f"{path}.{field['name']}".lstrip(".")
-        found += unknown_parts(field["type"], known[field["name"]], at) if field["name"] in known else [at]
+        found += hidden_differences(field["type"], known[field["name"]], at) if field["name"] in known else [at]
     return found
-
-
-def _kind(schema: Any) -> Any:
-    return schema["type"] if isinstance(schema, dict) else schema
