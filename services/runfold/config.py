@@ -3,6 +3,7 @@
 Every field is an environment variable ``RUNFOLD_<FIELD>``; the command line overrides it. Units are in the names.
 """
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -41,6 +42,9 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=0, le=65535)
     max_body_bytes: int = Field(1_000_000, ge=1000)
+    # the local stack
+    cache_dir: Path = Path("~/.cache/runfold")  # Kafka's jars, fetched once
+    maven_mirror: str = ""  # URL of a Maven repository to fetch them from; empty: the public one
     # watching
     log_format: Literal["auto", "console", "ecs"] = "auto"  # auto: console on a terminal, else ECS JSON
     metrics_port: int = Field(0, ge=0, le=65535)  # of worker and projector; 0: none

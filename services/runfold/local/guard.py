@@ -1,14 +1,15 @@
-"""The guard of one server, run as a program: ``python guard.py '{"command": [...], ...}'`` with the fields of `guard`.
+"""The guard of one server, run as a program: ``python guard.py '{"command": [...], ...}'`` with the arguments of `guard`.
 
-Runs the command until it ends or until our stdin, a pipe from the parent, is closed: by the parent's wish or by its death. A
-process of its own, because a thread cannot outlive a kill -9; with one thread while it starts the command, because preexec_fn
-and unshare need that. Imports nothing of Runfold, so that it is there at once.
+Runs the command until it ends, or until the parent writes to our stdin or dies. A process of its own, because a thread cannot
+outlive a kill -9; with one thread while it starts the command, because preexec_fn and unshare need that. Imports nothing of
+Runfold, so that it is there at once.
 """
 
 import ctypes
 import json
 import os
 import pwd
+import select
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ CLONE_NEWUSER = 0x10000000
 PATIENCE = 60  # seconds a server may take to stop
 
 
-def guard(command: Sequence[str], end: int, pid_file: str, inherit: Sequence[int], unroot: str) -> None:
+def guard(command: Sequence[str], parent: int, end: int, pid_file: str, inherit: Sequence[int], unroot: str) -> None:
     """Run `command`; stop it with the signal `end`. `unroot`: a directory to own as somebody who is not root, or empty."""
     with Path(pid_file).open("w") as file:
         if unroot:
@@ -29,11 +30,23 @@ def guard(command: Sequence[str], end: int, pid_file: str, inherit: Sequence[int
         file.write(str(child.pid))
     ended = threading.Thread(target=lambda: os._exit(child.wait() % 256), daemon=True)
     ended.start()
-    sys.stdin.buffer.read()
+    _until_parent_asks_or_dies(parent)
     child.send_signal(end)
-    ended.join(PATIENCE)  # does not return: the thread ends this process as soon as the child is gone
+    ended.join(PATIENCE)  # seldom returns: the thread ends this process as soon as the child is gone
     child.kill()
     ended.join()
+
+
+def _until_parent_asks_or_dies(parent: int) -> None:
+    """A pipe closes with its last holder, and a fork of the parent may hold it too: where we can, we watch the parent itself."""
+    watched: list[int] = [sys.stdin.fileno()]
+    try:
+        watched.append(os.pidfd_open(parent))
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError):  # not Linux, or not allowed
+        pass
+    select.select(watched, [], [])
 
 
 def _die_with_guard(end: int) -> Callable[[], object] | None:

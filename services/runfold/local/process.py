@@ -1,5 +1,6 @@
-"""A process that cannot outlive us: the child of a guard, which sees a pipe close when we end, however we end."""
+"""A process that cannot outlive us: the child of a guard, which notices when we end, however we end."""
 
+import contextlib
 import json
 import os
 import signal
@@ -28,10 +29,18 @@ class GuardedProcess:
         self.log, self._pid_file = log, log.with_suffix(".pid")
         self._pid_file.unlink(missing_ok=True)
         owned = str(directory) if unroot and os.geteuid() == 0 else ""
-        plan = {"command": list(command), "end": end, "pid_file": str(self._pid_file), "inherit": [lock], "unroot": owned}
+        plan = {
+            "command": list(command),
+            "parent": os.getpid(),
+            "end": end,
+            "pid_file": str(self._pid_file),
+            "inherit": [lock],
+            "unroot": owned,
+        }
         with log.open("ab") as output:
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", GUARD, json.dumps(plan)],
+                bufsize=0,
                 cwd=directory,
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -69,13 +78,16 @@ class GuardedProcess:
 
     def stop(self) -> None:
         """Ask it to end and wait until it has. Harmless when it has ended."""
-        assert self._guard.stdin
-        self._guard.stdin.close()
+        pipe = self._guard.stdin
+        if pipe and not pipe.closed:
+            with contextlib.suppress(BrokenPipeError), pipe:
+                pipe.write(b"stop")
         self._guard.wait()
 
     def kill(self) -> None:
         """kill -9."""
-        os.kill(self.pid, signal.SIGKILL)
+        if self._guard.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
         self.stop()
 
     def _failure(self, code: int | None, timeout: float) -> str:

@@ -5,6 +5,7 @@ import fcntl
 import os
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -20,13 +21,13 @@ class Server(ABC):
 
     `port` 0: the port of the last start, or a free one. After `stop` or `kill` it can be started again, with the same data."""
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # of its files
+    title: ClassVar[str]  # for people
 
     def __init__(self, home: Path, port: int = 0, progress: Progress = silent) -> None:
         self.home, self.port = home.expanduser().resolve(), port
         self.log = self.home / f"{self.name}.log"
         self._wanted_port, self._progress = port, progress
-        self._lock: int | None = None
         self._process: GuardedProcess | None = None
 
     @abstractmethod
@@ -46,7 +47,7 @@ class Server(ABC):
     @property
     def process(self) -> GuardedProcess:
         if self._process is None:
-            raise StackError(f"expected {self.name} to be running, but it was never started or has been stopped: start it first")
+            raise StackError(f"expected {self.title} to be running, but it was never started or has been stopped: start it first")
         return self._process
 
     @property
@@ -62,12 +63,8 @@ class Server(ABC):
         """The first half of `start`: return when the process is on its way."""
         self.stop()
         self.home.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self.home / "lock")
-        try:
-            self._process = self._spawn(self._lock)
-        except BaseException:
-            self.stop()
-            raise
+        with _locked(self.home / "lock") as lock:
+            self._process = self._spawn(lock)
 
     def wait(self, timeout: float = 90) -> None:
         """The second half of `start`."""
@@ -81,28 +78,31 @@ class Server(ABC):
         """Return when the process is gone. Harmless when there is none."""
         if self._process:
             self._process.stop()
-        self._release()
+        self._process = None
 
     def kill(self) -> None:
         """kill -9, as a test or a bad day does it; return when the process is gone."""
         self.process.kill()
-        self._release()
-
-    def _release(self) -> None:
         self._process = None
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = None
 
 
-def _locked(file: Path) -> int:
-    """A descriptor that holds the lock on `file`. The processes inherit it: it is free again when the last of them is gone."""
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[int]:
+    """A descriptor that holds the lock on `file`. Processes that inherit it keep the lock until the last of them is gone: this is
+    how a start waits for the servers of a killed owner. We ourselves let go of it, so that no fork of ours can hold it."""
     lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _wait_for(lock, file.parent)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _wait_for(lock: int, home: Path) -> None:
     deadline = time.monotonic() + LOCK_TIMEOUT
     while time.monotonic() < deadline:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
+            return
         time.sleep(0.05)
-    os.close(lock)
-    raise StackError(f"{file.parent} is in use by another stack: stop it, or choose another directory")
+    raise StackError(f"{home} is in use by another stack: stop it, or choose another directory")

@@ -1,5 +1,6 @@
 """Kafka and PostgreSQL together: what `runfold dev`, `runfold demo` and the tests stand on."""
 
+import contextlib
 from pathlib import Path
 from typing import Self
 
@@ -10,7 +11,7 @@ from runfold.local.progress import Progress, silent
 
 
 class LocalStack:
-    """Context manager; inside the block both servers answer at `bootstrap` and `dsn`.
+    """Context manager; inside the block both servers answer, at `bootstrap` and `dsn`.
 
     Data, ports, logs and pids live under `root`; the next start finds the same. What is given (`bootstrap`, `dsn`) is used as it
     is and not started; then `kafka` or `postgres` is None. Ports that are 0 are chosen. However this process ends, no server
@@ -29,10 +30,12 @@ class LocalStack:
     ) -> None:
         self.kafka = None if bootstrap else Kafka(root / "kafka", kafka_port, jars=jars, progress=progress)
         self.postgres = None if dsn else Postgres(root / "postgres", postgres_port, progress)
+        self._servers = [server for server in (self.kafka, self.postgres) if server]
         self._bootstrap, self._dsn, self._progress = bootstrap, dsn, progress
 
     @property
     def bootstrap(self) -> str:
+        """host:port[,host:port]"""
         return self.kafka.bootstrap if self.kafka else self._bootstrap
 
     @property
@@ -40,20 +43,22 @@ class LocalStack:
         return self.postgres.dsn if self.postgres else self._dsn
 
     def __enter__(self) -> Self:
-        servers = [server for server in (self.kafka, self.postgres) if server]
-        try:
-            for server in servers:  # the second is made while the first is on its way
-                server.launch()
-            for done, server in enumerate(servers):
-                self._progress("starting", done, len(servers))
-                server.wait()
-            self._progress("starting", len(servers), len(servers))
-        except BaseException:
-            self.__exit__()
-            raise
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.__exit__)
+            self._start()
+            undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for server in (self.postgres, self.kafka):
-            if server:
-                server.stop()
+        with contextlib.ExitStack() as each:  # the others too when one of them fails
+            for server in self._servers:
+                each.callback(server.stop)
+
+    def _start(self) -> None:
+        for server in self._servers:  # the second makes its data while the first is on its way
+            server.launch()
+        what = "starting " + " and ".join(server.title for server in self._servers)
+        for done, server in enumerate(self._servers):
+            self._progress(what, done, len(self._servers))
+            server.wait()
+            self._progress(what, done + 1, len(self._servers))
