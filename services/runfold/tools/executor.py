@@ -1,0 +1,91 @@
+"""Runs tools: the implementation of `ports.Tools`.
+
+Whatever goes wrong with a call is a result for the model to read. The result is made whole (serialised, cut, cleaned) before the
+call returns, inside the same guard as the tool itself, so that nothing can fail between a side effect and its event.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from runfold.ports import ToolCallRequest, ToolPolicy, ToolResult
+from runfold.tools.context import ToolContext
+from runfold.tools.inputs import InvalidInput
+from runfold.tools.registry import AnyTool, Registry
+from runfold.tools.results import done, failed, raised, timed_out
+from runfold.tools.threads import Threads
+
+GRACE = 0.5  # seconds that a tool gets to clean up after its timeout
+
+
+class Executor:
+    """The tools of one agent. ``remark`` begins the answer to a call of a tool that is not among them."""
+
+    def __init__(self, registry: Registry, threads: Threads, remark: str = "") -> None:
+        self._registry, self._threads, self._remark = registry, threads, remark
+        self._cancelled: set[asyncio.Task[ToolResult]] = set()  # the loop itself holds tasks only weakly
+
+    def policy(self, name: str) -> ToolPolicy:
+        tool = self._registry.get(name)
+        return ToolPolicy() if tool is None else tool.policy
+
+    async def call(self, request: ToolCallRequest) -> ToolResult:
+        tool = self._registry.get(request.name)
+        if tool is None:
+            return failed(self._unknown(request.name))
+        try:
+            arguments = tool.arguments(request.input_json)
+        except InvalidInput as wrong:
+            return failed(f"Invalid input, the tool was not run: {wrong}")
+        if tool.context is not None:
+            arguments[tool.context] = _context(request)
+        return await self._run(tool, arguments)
+
+    async def _run(self, tool: AnyTool, arguments: dict[str, Any]) -> ToolResult:
+        running, give_up = self._start(tool, arguments)
+        try:
+            await asyncio.wait((running,), timeout=tool.timeout)
+            if running.done():
+                return running.result()
+            give_up()
+            await asyncio.wait((running,), timeout=GRACE)
+        except asyncio.CancelledError:
+            give_up()
+            raise
+        return timed_out(tool.timeout)
+
+    def _start(self, tool: AnyTool, arguments: dict[str, Any]) -> tuple[asyncio.Future[ToolResult], Callable[[], object]]:
+        if tool.is_async:
+            task = asyncio.create_task(_awaited(tool, arguments))
+            return task, partial(self._cancel, task)
+        job = self._threads.start(partial(_called, tool, arguments))
+        return job.result, job.give_up
+
+    def _cancel(self, task: asyncio.Task[ToolResult]) -> None:
+        self._cancelled.add(task)
+        task.add_done_callback(self._cancelled.discard)
+        task.cancel()
+
+    def _unknown(self, name: str) -> str:
+        shown = repr(name if len(name) <= 80 else name[:80] + "…")
+        available = ", ".join(self._registry.names) or "none"
+        return f"{self._remark}There is no tool {shown}. Available tools: {available}"
+
+
+def _called(tool: AnyTool, arguments: dict[str, Any]) -> ToolResult:
+    try:
+        return done(tool.function(**arguments))
+    except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool cannot end the worker
+        return raised(error)
+
+
+async def _awaited(tool: AnyTool, arguments: dict[str, Any]) -> ToolResult:
+    try:
+        return done(await tool.function(**arguments))
+    except BaseException as error:  # CancelledError too: if we cancelled it nobody looks at the result, else it is the tool's own
+        return raised(error)
+
+
+def _context(request: ToolCallRequest) -> ToolContext:
+    return ToolContext(request.run_id, request.tool_use_id, request.idempotency_key, request.attempt, request.seq)
