@@ -29,11 +29,13 @@ class Position:
 class Grant:
     """What the keeper says this worker may own. Plain data: it travels down a pipe.
 
-    ``proof`` is the group metadata, opaque bytes that the log checks in each append. ``at`` is CLOCK_MONOTONIC seconds,
-    the same clock in every process of this machine.
+    ``leaving`` are partitions that the group asks back: finish what runs, start nothing, let go. A partition in neither set is lost:
+    drop it at once. ``proof`` is the group metadata, opaque bytes that the log checks in each append. ``at`` is CLOCK_MONOTONIC
+    seconds, the same clock in every process of this machine.
     """
 
     partitions: frozenset[int] = frozenset()
+    leaving: frozenset[int] = frozenset()
     proof: bytes = b""
     at: float = 0.0
 
@@ -48,8 +50,9 @@ class Appender(Protocol):
         overlap. Ends within a bounded time of its own (about 10 s at worst), whatever the broker does.
 
         Raises `Fenced` when a newer `Log.fence` of this partition exists, `Expelled` when the group refuses ``proof`` (also when
-        it is not a joined member's), `LogUnavailable` otherwise. After any error the outcome is unknown and the appender is dead:
-        every later call raises `LogError`; only a new `Log.fence` helps.
+        it is not a joined member's), `LogUnavailable` otherwise. After any of these the outcome is unknown and the appender is
+        dead: every later call raises `LogError`; only a new `Log.fence` helps. Raises `TooLarge` when the events are more than one
+        transaction may hold (2 MB encoded): then nothing happened, and fewer can be appended.
         """
         ...
 

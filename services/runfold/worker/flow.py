@@ -1,0 +1,138 @@
+"""One open run in the hands of this worker: what the log says of it, what is planned beyond that, and what is being done."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from runfold.core.decide import Attempt
+from runfold.core.events import (
+    ModelStepCompleted,
+    ModelStepFailed,
+    ModelStepStarted,
+    Record,
+    RunEvent,
+    RunSuspended,
+    ToolStepFinished,
+    ToolStepStarted,
+)
+from runfold.core.run import Run, evolve
+from runfold.worker.slots import Slots
+
+StepStarted = ModelStepStarted | ToolStepStarted
+StepEnded = ModelStepCompleted | ModelStepFailed | ToolStepFinished | RunSuspended
+
+
+@dataclass(slots=True)
+class Step:
+    """One attempt of a step, from the moment its start is submitted until its end is read back.
+
+    ``committed``: the start is in the log, so the step may run. ``end``: how it ended; it survives a reset, for it was paid for.
+    """
+
+    start: StepStarted
+    slots: Slots | None  # one of them is taken for it
+    committed: bool = False
+    task: asyncio.Task[None] | None = None
+    end: StepEnded | None = None
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.start.seq, self.start.attempt
+
+    def ended(self, end: StepEnded) -> None:
+        self.end, self.task = end, None
+        self._give()
+
+    def drop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+        self._give()
+
+    def _give(self) -> None:
+        if self.slots is not None:
+            self.slots.give()
+            self.slots = None
+
+
+def is_open(run: Run, attempt: Attempt) -> bool:
+    """Whether the log knows this attempt as started and not ended."""
+    seq, number = attempt
+    if run.step.open and (run.step.seq, run.step.attempt) == attempt:
+        return True
+    return any(call.open and call.seq == seq and call.attempt == number for call in run.calls)
+
+
+@dataclass(slots=True)
+class Flow:
+    """``run`` advances only by what was read back; ``ahead`` is ``run`` with everything submitted since."""
+
+    run: Run
+    ahead: Run = field(init=False)
+    unread: int = 0  # of our events of this run, submitted and not read back
+    hand: dict[Attempt, Step] = field(default_factory=dict)
+    timer: asyncio.TimerHandle | None = None
+
+    def __post_init__(self) -> None:
+        self.ahead = self.run
+
+    def plan(self, event: RunEvent, now: int, slots: Slots | None) -> None:
+        """An event is submitted; ``slots`` is what it took one of."""
+        self.unread += 1
+        self.ahead = evolve(self.ahead, Record(event, self.run.partition, -1, now)) or self.ahead
+        if isinstance(event, StepStarted):
+            self.hand[event.seq, event.attempt] = Step(event, slots)
+
+    def read(self, record: Record, run: Run, own: bool) -> None:
+        """A record of this run was read and left it as ``run``."""
+        self.run = run
+        self.unread -= own
+        if self.unread <= 0:
+            self.unread, self.ahead = 0, run
+        elif not own:
+            self.ahead = evolve(self.ahead, record) or self.ahead
+        self._settle(record)
+
+    def _settle(self, record: Record) -> None:
+        match record.event:
+            case ModelStepStarted() | ToolStepStarted() as event:
+                step = self.hand.get((event.seq, event.attempt))
+                if step is not None and step.start.epoch == event.epoch:  # else another owner made the same attempt
+                    step.committed = True
+            case ModelStepCompleted() | ModelStepFailed() | ToolStepFinished() as event:
+                self._let_go((event.seq, event.attempt))
+            case RunSuspended(tool_use_id=str(tool_use)):
+                for call in self.run.calls:
+                    if call.id == tool_use:
+                        self._let_go((call.seq, call.attempt))
+            case _:
+                pass
+
+    def _let_go(self, attempt: Attempt) -> None:
+        if (step := self.hand.pop(attempt, None)) is not None:
+            step.drop()
+
+    def begin_again(self, run: Run) -> list[StepEnded]:
+        """The partition was taken over (again): drop what the log does not know of, return what it must still be told."""
+        self.run = self.ahead = run
+        self.unread = 0
+        for step in list(self.hand.values()):
+            if not (step.committed and is_open(run, step.attempt)):
+                self._let_go(step.attempt)
+        return [step.end for step in self.hand.values() if step.end is not None]
+
+    def startable(self) -> list[Step]:
+        """Steps whose start is in the log and that are not under way."""
+        return [step for step in self.hand.values() if step.committed and step.task is None and step.end is None]
+
+    @property
+    def working(self) -> bool:
+        """Whether something is under way that should be in the log before the partition is let go."""
+        return any(step.committed or step.end is not None for step in self.hand.values())
+
+    def drop(self) -> None:
+        """Abort everything under way."""
+        for attempt in list(self.hand):
+            self._let_go(attempt)
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None

@@ -1,0 +1,140 @@
+"""The keeper: the process that is the group member, runs no user code, and survives its worker.
+
+It passes what the worker may own down a pipe, as `Grant`s, and hears back what the worker still holds. When the worker dies or falls
+silent, the next one is forked from a server that has everything imported: no rebalance, no session timeout. After `DEATHS` of them
+within `WINDOW` seconds the keeper leaves the group, so that others take over, and backs off.
+
+The pipe is speed, not safety: what keeps a zombie out is the producer epoch and the generation in each transaction.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+from runfold.ports import Grant, Membership
+from runfold.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.02
+REPEAT_SECONDS = 0.1  # an unchanged grant is said again: its age is what tells a worker that its keeper lives
+SILENCE_SECONDS = 5.0  # a worker that has not answered for so long is replaced
+GRACE_SECONDS = 5.0  # beyond the worker's own drain limit; then it is killed
+DEATHS, WINDOW, BACKOFF_SECONDS = 3, 60.0, (5.0, 60.0)
+
+Hire = Callable[[], tuple[BaseProcess, Connection]]
+
+
+class Keeper:
+    """Hold the lease until `stop`. One thread, which alone touches the membership."""
+
+    def __init__(self, membership: Callable[[], Membership], hire: Hire, drain_seconds: float) -> None:
+        """``membership`` makes a seat that is not joined yet; ``hire`` starts a worker and returns our end of its pipe."""
+        self._seat, self._hire_one, self._grace = membership, hire, drain_seconds + GRACE_SECONDS
+        self._stopping = False
+        self._held: frozenset[int] = frozenset()  # what the worker says it still works on
+        self._leaving: frozenset[int] = frozenset()
+        self._deaths: deque[float] = deque(maxlen=DEATHS)
+        self._backoff = BACKOFF_SECONDS[0]
+        self._said, self._said_at = Grant(), 0.0
+
+    def stop(self) -> None:
+        """Drain, leave and return from `run`. From a signal handler."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Raises `LogError` when the seat is lost for good; then the process must end."""
+        self._hire()
+        while not self._stopping:
+            self.membership = self._seat()
+            self.membership.join(self._revoked)
+            while not (self._stopping or self._crash_loop()):
+                self.membership.poll(POLL_SECONDS)
+                self._tend()
+            self.membership.leave()  # `_revoked` lets the worker finish; the others own everything at once
+            if not self._stopping:
+                self._back_off()
+        self._pipe.close()  # the worker ends
+        self._worker.join(GRACE_SECONDS)
+        self._worker.kill()
+
+    # ---- the worker
+
+    def _hire(self) -> None:
+        self._worker, self._pipe = self._hire_one()
+        self._heard = time.monotonic()
+        self._held, self._said = frozenset(), Grant()
+
+    def _tend(self) -> None:
+        """Tell the worker what it may own, hear what it holds, replace it if it is dead or silent."""
+        try:
+            self._say()
+            while self._pipe.poll():
+                self._held, self._heard = self._pipe.recv(), time.monotonic()
+        except (EOFError, OSError):
+            self._replace("died")
+        if time.monotonic() > self._heard + SILENCE_SECONDS:
+            self._replace("fell silent")
+
+    def _say(self) -> None:
+        now = time.monotonic()
+        grant = Grant(self.membership.owned - self._leaving, self._leaving, self.membership.proof, now)
+        news = (grant.partitions, grant.leaving, grant.proof) != (self._said.partitions, self._said.leaving, self._said.proof)
+        if news or now > self._said_at + REPEAT_SECONDS:
+            self._pipe.send(grant)
+            self._said, self._said_at = grant, now
+
+    def _replace(self, what: str) -> None:
+        self._worker.kill()
+        self._worker.join()
+        log.error("worker process %s %s (exit code %s): the next one is started", self._worker.pid, what, self._worker.exitcode)
+        self._pipe.close()
+        self._deaths.append(time.monotonic())
+        self._hire()
+
+    # ---- the group
+
+    def _revoked(self, partitions: frozenset[int]) -> None:
+        """Heartbeats go on meanwhile; only the partitions' next owner waits for us."""
+        self._leaving = partitions
+        deadline = time.monotonic() + self._grace
+        self._tend()
+        while self._held & partitions:
+            if time.monotonic() > deadline:
+                log.error("partitions %s were not let go within %.0f s: the worker is killed", sorted(partitions), self._grace)
+                self._replace("was killed")
+                break
+            self._pipe.poll(POLL_SECONDS)
+            self._tend()
+        self._leaving = frozenset()
+
+    def _crash_loop(self) -> bool:
+        return len(self._deaths) == DEATHS and self._deaths[-1] - self._deaths[0] < WINDOW
+
+    def _back_off(self) -> None:
+        log.error("%d workers died within %.0f s: out of the group for %.0f s", DEATHS, WINDOW, self._backoff)
+        until = time.monotonic() + self._backoff
+        self._backoff = min(self._backoff * 2, BACKOFF_SECONDS[1])
+        self._deaths.clear()
+        while time.monotonic() < until and not self._stopping:
+            time.sleep(POLL_SECONDS)
+
+
+async def attend(pipe: Connection, worker: Worker) -> None:
+    """The worker's end of the pipe: follow the grants and answer each with what is held. A keeper that is gone ends the process."""
+    heard = asyncio.Event()
+    asyncio.get_running_loop().add_reader(pipe.fileno(), heard.set)
+    while True:
+        await heard.wait()
+        heard.clear()
+        try:
+            while pipe.poll():
+                worker.granted(pipe.recv())
+            pipe.send(worker.held)
+        except (EOFError, OSError):
+            os._exit(0)

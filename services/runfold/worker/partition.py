@@ -1,0 +1,326 @@
+"""One partition of this worker: read, fold, decide, act. State advances only by what is read back.
+
+Two tasks: the lane writes (fence, marker, transactions), the reader reads and never stops, also while the lane is being reset.
+The partition acts between the echo of its marker and the next interruption.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from runfold.core.errors import LogError
+from runfold.core.events import (
+    Command,
+    CommandRejected,
+    LeaseAcquired,
+    ModelStepStarted,
+    Problem,
+    Record,
+    Rejection,
+    RunCancelRequested,
+    RunEvent,
+    ToolStepStarted,
+    Unreadable,
+)
+from runfold.core.shard import Ignored, Shard
+from runfold.ports import Grant, Position, Reading
+from runfold.worker.clock import BrokerClock
+from runfold.worker.flow import Flow, Step, StepEnded
+from runfold.worker.lane import Lane
+from runfold.worker.planner import Planner
+from runfold.worker.resources import Resources
+from runfold.worker.step import call_model, call_tool
+
+log = logging.getLogger(__name__)
+
+
+class Partition:
+    """Own one partition from `start` to `close`. Lives on the loop; ``grant`` gives what the keeper said last."""
+
+    def __init__(
+        self, number: int, resources: Resources, grant: Callable[[], Grant], failed: Callable[[BaseException], None]
+    ) -> None:
+        """``failed`` is told of an exception that nobody expected: the process cannot go on with it."""
+        self.number, self.resources, self.grant, self.failed = number, resources, grant, failed
+        self.shard = Shard(number)
+        self.flows: dict[str, Flow] = {}
+        self.lane = Lane(number, resources, grant, self)
+        self.clock = BrokerClock(lambda: asyncio.get_running_loop().time())
+        self.planner = Planner(resources)
+        self.owned = self.draining = False
+        self._reading: Reading | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._inherited = Position()  # of the owner before us: records below were counted and answered by it
+        self._first_epoch = -1
+        self._began = 0.0
+        self._quiet = asyncio.Event()
+        self._touched: dict[str, Flow] = {}
+        self._parked: set[str] = set()  # runs that only a newer build can go on with
+        self._poison: list[Unreadable] = []  # not yet in the dead-letter topic: our position stays before them
+
+    # ---- life
+
+    def start(self) -> None:
+        self._began = self._now()
+        self._spawn(self.lane.run())
+
+    async def drain(self) -> None:
+        """Start nothing new; return when all that was under way is in the log. Whoever calls bounds the wait."""
+        self.draining = True
+        self.lane.withdraw(lambda event: isinstance(event, ModelStepStarted | ToolStepStarted))
+        self._check_quiet()
+        await self._quiet.wait()
+
+    async def close(self) -> None:
+        """Let go at once: abort what is under way, write nothing more."""
+        self.owned = False
+        for flow in self.flows.values():
+            flow.drop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._reading is not None:
+            await self._reading.close()
+        self.resources.observer.released(self.number)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned_ended)
+        return task
+
+    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failed(error)
+
+    def granted(self) -> None:
+        """The keeper spoke. Steps that waited for a fresh grant may start."""
+        self.lane.granted()
+        if self.owned:
+            for flow in self.flows.values():
+                self._begin_steps(flow)
+
+    # ---- for the lane
+
+    def position(self) -> Position:
+        unburied = self._poison[0].offset if self._poison else self.shard.next_offset
+        return Position(max(self._inherited.next, min(unburied, self.shard.next_offset)), self.shard.low)
+
+    async def begin_reading(self) -> None:
+        if self._reading is None:
+            self._inherited = await self.resources.log.position(self.number)
+            self.shard.next_offset = self._inherited.low
+            self._reading = await self.resources.log.read(self.number, self._inherited.low)
+            self._spawn(self._read(self._reading))
+
+    def interrupted(self, error: LogError) -> None:
+        log.warning("partition %d: %s: %s; taking over again", self.number, type(error).__name__, error)
+        self.owned = False
+        self._began = self._now()
+
+    # ---- reading
+
+    async def _read(self, reading: Reading) -> None:
+        async for batch in reading:
+            for delivery in batch:
+                if isinstance(delivery, Record):
+                    self._absorb(delivery)
+                else:
+                    self._unreadable(delivery)
+            self._advance_touched()
+            self.lane.moved()
+
+    def _absorb(self, record: Record) -> None:
+        own = self.lane.read_back(record.event)
+        outcome = self.shard.apply(record)
+        if own:
+            self.clock.saw(record.timestamp)
+        if isinstance(outcome, Ignored):
+            self._ignored(record, outcome, own)
+            return
+        flow = self.flows.get(outcome.id)
+        if flow is None and self.owned:
+            flow = self.flows[outcome.id] = Flow(outcome)
+        if flow is not None:
+            flow.read(record, outcome, own)
+            self._touched[outcome.id] = flow
+        if self._is_news(record):
+            self.resources.observer.applied(record, outcome)
+
+    def _is_news(self, record: Record) -> bool:
+        """Whether nobody before us has counted this record: our own events, and commands that no owner had read."""
+        event = record.event
+        if isinstance(event, Command):
+            return record.offset >= self._inherited.next
+        return not isinstance(event, LeaseAcquired) and event.epoch >= self._first_epoch >= 0
+
+    def _ignored(self, record: Record, why: Ignored, own: bool) -> None:
+        event = record.event
+        if event is self.lane.marker:
+            self._acquired(record)
+        elif isinstance(event, LeaseAcquired):
+            return
+        elif own:
+            self._resynchronise(event.run_id)
+        elif record.offset >= self._inherited.next:
+            self.resources.observer.ignored(record, why)
+            if why is Ignored.AFTER_END and self.owned and isinstance(event, RunCancelRequested):
+                self._reject(event)
+
+    def _resynchronise(self, run_id: str) -> None:
+        """The fold did not take an event that we thought it would: what is ahead of the log is not to be trusted."""
+        if (flow := self.flows.get(run_id)) is not None:
+            for ended in flow.begin_again(flow.run):
+                self._submit(flow, ended)
+            self._touched[run_id] = flow
+
+    def _reject(self, command: RunCancelRequested) -> None:
+        self.lane.submit(
+            CommandRejected(
+                run_id=command.run_id, epoch=self.shard.epoch, command_id=command.command_id, reason=Rejection.RUN_FINISHED
+            )
+        )
+
+    def _unreadable(self, delivery: Unreadable) -> None:
+        self.lane.heard += 1
+        self.shard.next_offset = delivery.offset + 1
+        if self._parks(delivery):
+            return
+        if delivery.offset < self._inherited.next:
+            return
+        self.resources.observer.unreadable(delivery)
+        if delivery.problem is not Problem.NULL_VALUE:
+            self._poison.append(delivery)
+            if len(self._poison) == 1:
+                self._spawn(self._bury())
+
+    def _parks(self, delivery: Unreadable) -> bool:
+        """A record that only a newer build can read stops its run in this worker's view, and nothing else."""
+        run_id = (delivery.key or b"").decode("ascii", "replace")
+        if delivery.problem is not Problem.UNKNOWN_SCHEMA or run_id not in self.shard.runs:
+            return False
+        log.error("run %s needs a newer worker: %s", run_id, delivery.detail)
+        self._parked.add(run_id)
+        if (flow := self.flows.get(run_id)) is not None:
+            flow.drop()
+        return True
+
+    async def _bury(self) -> None:
+        while self._poison:
+            try:
+                await self.resources.log.dead_letter(self._poison[0])
+                del self._poison[0]
+            except LogError as error:
+                log.warning("partition %d: the dead-letter topic does not take a record: %s", self.number, error)
+                await asyncio.sleep(1.0)
+        self.lane.moved()
+
+    # ---- owning
+
+    def _acquired(self, record: Record) -> None:
+        """Our marker came back: the fold is complete, the lease is ours, its epoch is the marker's offset."""
+        inherited = not self._first_epoch >= 0
+        self._first_epoch = record.offset if inherited else self._first_epoch
+        self.owned = True
+        self.planner.epoch, self.planner.since = record.offset, record.timestamp
+        self.resources.observer.acquired(self.number, record.offset, self.lane.heard, self._now() - self._began)
+        for id_ in [id_ for id_ in self.flows if id_ not in self.shard.runs]:
+            self.flows.pop(id_).drop()
+        for run in list(self.shard.runs.values()):
+            flow = self.flows.setdefault(run.id, Flow(run))
+            for ended in flow.begin_again(run):
+                self._submit(flow, ended)
+            self._touched[run.id] = flow
+            if inherited and run.started is not None:
+                self.resources.observer.resumed(run)
+
+    def _advance_touched(self) -> None:
+        if not self.owned:
+            return  # the marker's echo will look at every run
+        touched, self._touched = self._touched, {}
+        for flow in touched.values():
+            self._advance(flow)
+        if self.draining:
+            self._check_quiet()
+
+    def _advance(self, flow: Flow) -> None:
+        """Write what is to be written for a run, and start what has been written."""
+        if not self.owned or flow.run.id in self._parked:
+            return
+        if flow.run.status.final:
+            flow.drop()
+            self.flows.pop(flow.run.id, None)
+            return
+        if not self.draining:
+            self._plan(flow)
+        if flow.ahead.status.final:
+            flow.drop()  # whatever still runs: nothing of it may follow the end
+        else:
+            self._begin_steps(flow)
+
+    def _plan(self, flow: Flow) -> None:
+        def poke() -> None:
+            self._advance(flow)
+
+        while True:
+            now = self.clock.now()
+            events, wake = self.planner.next_events(flow, now, poke)
+            for event in events:
+                self._submit(flow, event)
+            if not events:
+                break
+        if wake is not None:
+            self._wake(flow, wake)
+
+    def _submit(self, flow: Flow, event: RunEvent) -> None:
+        if event.epoch != self.planner.epoch:
+            event = replace(event, epoch=self.planner.epoch)
+        self.lane.submit(event)
+        flow.plan(event, self.clock.now(), self.planner.slots_of(event))
+
+    def _wake(self, flow: Flow, at: int) -> None:
+        """Look at the run again at broker time ``at``. A timer that comes earlier is left: it sets the next one."""
+        when = self.clock.local(at) + 0.001
+        if flow.timer is not None and not flow.timer.cancelled() and self._now() <= flow.timer.when() <= when:
+            return
+        if flow.timer is not None:
+            flow.timer.cancel()
+        flow.timer = asyncio.get_running_loop().call_at(when, self._advance, flow)
+
+    # ---- acting
+
+    def _begin_steps(self, flow: Flow) -> None:
+        for step in flow.startable():  # strict order: a step runs when its start is in the log. Overlap would be decided here
+            if self._lease_is_fresh():
+                step.task = self._spawn(self._perform(flow, step))
+
+    def _lease_is_fresh(self) -> bool:
+        return self._now() - self.grant().at < self.resources.silence_seconds
+
+    async def _perform(self, flow: Flow, step: Step) -> None:
+        start = step.start
+        if isinstance(start, ModelStepStarted):
+            self._ended(flow, step, await call_model(self.resources, self.clock, flow.run, start))
+        else:
+            self._ended(flow, step, await call_tool(self.resources, flow.run, start))
+
+    def _ended(self, flow: Flow, step: Step, end: StepEnded) -> None:
+        if flow.hand.get(step.attempt) is not step:
+            return  # the run went on without it
+        step.ended(end)
+        if not self.owned:
+            return  # kept in hand: the next marker's echo submits it
+        self._submit(flow, end)
+        self._advance(flow)
+
+    def _check_quiet(self) -> None:
+        if self.draining and self.lane.idle and not any(flow.working for flow in self.flows.values()):
+            self._quiet.set()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+

@@ -1,0 +1,143 @@
+"""From a decision to the events that carry it out: the only place where the worker writes what a run is to do."""
+
+from collections.abc import Callable
+from typing import assert_never
+
+from runfold.core.decide import decide
+from runfold.core.decisions import Begin, CallModel, Decision, Finish, RunTools, Suspend, WaitUntil
+from runfold.core.errors import ConfigError
+from runfold.core.events import ModelStepStarted, Reason, RunEvent, RunFinished, RunStarted, RunSuspended, Status, ToolStepStarted
+from runfold.core.run import Call, Run
+from runfold.ports import Tools
+from runfold.worker.flow import Flow
+from runfold.worker.resources import Resources
+from runfold.worker.slots import Slots
+
+Poke = Callable[[], None]
+
+
+class Planner:
+    """Decide for one run after the other and submit what follows. ``epoch`` is the lease's, ``since`` its broker time."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        self.epoch = self.since = -1
+
+    def next_events(self, flow: Flow, now: int, poke: Poke) -> tuple[list[RunEvent], int | None]:
+        """What to write now, and when to look again (broker ms; None when the run ends). Empty when the run only waits.
+
+        Takes slots for the steps it starts; where none is free, ``poke`` is called when one may be.
+        """
+        wake: int | None = None
+        events: list[RunEvent] = []
+        for decision in decide(flow.ahead, now, flow.hand, self.since):
+            if isinstance(decision, WaitUntil):
+                wake = decision.at
+            else:
+                events += self._events(decision, flow, poke)
+        return events, wake
+
+    def slots_of(self, event: RunEvent) -> Slots | None:
+        """Of what an event of `next_events` has taken one."""
+        match event:
+            case ModelStepStarted():
+                return self.resources.model_slots
+            case ToolStepStarted():
+                return self.resources.tool_slots
+            case _:
+                return None
+
+    def _events(self, decision: Decision, flow: Flow, poke: Poke) -> list[RunEvent]:
+        run = flow.ahead
+        match decision:
+            case CallModel():
+                return self._model_step(decision, run, poke)
+            case RunTools(calls=calls):
+                return self._tool_steps(calls, run, poke)
+            case Begin():
+                return [self._begin(run)]
+            case Suspend():
+                return [self._suspend(decision, run)]
+            case Finish():
+                return [self._finish(decision, run)]
+            case WaitUntil():
+                return []
+            case _:
+                assert_never(decision)
+
+    def _begin(self, run: Run) -> RunEvent:
+        request = run.request
+        if not self.resources.agents.knows(request.agent):
+            detail = f"this worker serves no agent {request.agent[:100]!r}"
+            return self._finish(Finish(Status.FAILED, Reason.UNKNOWN_AGENT, detail), run)
+        try:
+            definition = self.resources.agents.definition(request)
+        except ConfigError as error:
+            return self._finish(Finish(Status.FAILED, Reason.CONFIG, str(error)[:500]), run)
+        if request.limits.cost_ceiling is not None and not self.resources.pricing.knows(definition.model, run.requested_at):
+            detail = f"the run has a cost ceiling and model {definition.model[:100]!r} has no known price"
+            return self._finish(Finish(Status.FAILED, Reason.CONFIG, detail), run)
+        return RunStarted(run_id=run.id, epoch=self.epoch, definition=definition, deadline=run.deadline)
+
+    def _model_step(self, decision: CallModel, run: Run, poke: Poke) -> list[RunEvent]:
+        if not self.resources.model_slots.take(run.id, poke):
+            return []
+        return [
+            ModelStepStarted(
+                run_id=run.id,
+                epoch=self.epoch,
+                seq=decision.seq,
+                attempt=decision.attempt,
+                prefix_digest=run.digest,
+                reserved_tokens=decision.max_tokens,
+            )
+        ]
+
+    def _tool_steps(self, calls: tuple[Call, ...], run: Run, poke: Poke) -> list[RunEvent]:
+        tools = self.resources.agents.tools(run.request.agent)
+        due = {call.seq for call in calls}
+        open_calls = [call for call in run.calls if call.open and call.seq not in due]
+        started: list[RunEvent] = []
+        for call in calls:
+            beside = [*open_calls, *calls[: len(started)]]
+            if beside and not all(tools.policy(other.name).parallel for other in (call, *beside)):
+                break
+            if not self.resources.tool_slots.take(run.id, poke):
+                break
+            started.append(self._tool_step(call, run, tools))
+        return started
+
+    def _tool_step(self, call: Call, run: Run, tools: Tools) -> ToolStepStarted:
+        policy = tools.policy(call.name)
+        return ToolStepStarted(
+            run_id=run.id,
+            epoch=self.epoch,
+            seq=call.seq,
+            model_seq=call.model_seq,
+            tool_use_id=call.id,
+            name=call.name,
+            input_json=call.input_json,
+            idempotency_key=f"{run.id}/{call.model_seq}/{call.id}",
+            attempt=call.attempt + 1,
+            side_effect=policy.side_effect,
+            repeatable=policy.repeatable,
+        )
+
+    def _suspend(self, decision: Suspend, run: Run) -> RunSuspended:
+        return RunSuspended(
+            run_id=run.id, epoch=self.epoch, reason=decision.reason, detail=decision.detail, tool_use_id=decision.tool_use_id
+        )
+
+    def _finish(self, decision: Finish, run: Run) -> RunFinished:
+        return RunFinished(
+            run_id=run.id,
+            epoch=self.epoch,
+            status=decision.status,
+            reason=decision.reason,
+            detail=decision.detail,
+            output=run.output,
+            command_id=decision.command_id,
+            steps=run.steps,
+            usage=run.usage,
+            cost=run.cost,
+        )

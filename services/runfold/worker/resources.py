@@ -1,0 +1,64 @@
+"""What every partition of a worker process shares."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Protocol
+
+from runfold.core.events import AgentDefinition, RunRequested, Usage
+from runfold.ports import Log, Model, Observer, Tools
+from runfold.worker.slots import Slots
+
+
+class Agents(Protocol):
+    """The agents this worker serves."""
+
+    def definition(self, request: RunRequested) -> AgentDefinition:
+        """The agent as a run is to have it, with what the request overrides. Raises `ConfigError` naming what is wrong."""
+        ...
+
+    def knows(self, agent: str) -> bool: ...
+
+    def tools(self, agent: str) -> Tools:
+        """Also for an agent that is gone: then every call is answered that its tool does not exist."""
+        ...
+
+
+class Pricing(Protocol):
+    def cost(self, model: str, usage: Usage, at: int) -> Decimal | None:
+        """USD of one answer at broker ms ``at``; None when the model has no price."""
+        ...
+
+    def knows(self, model: str, at: int) -> bool: ...
+
+
+class Retries(Protocol):
+    def delay(self, failures: int, retry_after: float | None, draw: float) -> float | None:
+        """Seconds before the next attempt; None when they are used up. ``draw`` is uniform in [0, 1)."""
+        ...
+
+
+@dataclass(slots=True)
+class Resources:
+    """One per worker process."""
+
+    worker: str  # its name in leases, rows and logs
+    build: str
+    log: Log
+    model: Model
+    agents: Agents
+    pricing: Pricing
+    retries: Retries
+    observer: Observer
+    max_model_calls: int = 256
+    max_tool_calls: int = 256
+    echo_seconds: float = 5.0  # without any record: an append that is not read back by then is uncertain
+    beat_seconds: float = 0.5  # the group's heartbeat
+    silence_seconds: float = 3.0  # a grant older than this starts nothing new
+    draw: Callable[[], float] = random.random
+    model_slots: Slots = field(init=False)
+    tool_slots: Slots = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.model_slots, self.tool_slots = Slots(self.max_model_calls), Slots(self.max_tool_calls)
