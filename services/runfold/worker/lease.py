@@ -1,8 +1,8 @@
 """The keeper: the process that is the group member, runs no user code, and survives its worker.
 
-It passes what the worker may own down a pipe, as `Grant`s, and hears back what the worker still holds. When the worker dies or falls
-silent, the next one is forked from a server that has everything imported: no rebalance, no session timeout. After `DEATHS` of them
-within `WINDOW` seconds the keeper leaves the group, so that others take over, and backs off.
+It passes what the worker may own down a pipe, as `Grant`s, and hears back what the worker still holds. When the worker dies or
+falls silent, the next one is forked from a server that has everything imported: no rebalance, no session timeout. After `DEATHS`
+of them within `WINDOW` seconds the keeper leaves the group, so that others take over, and backs off.
 
 The pipe is speed, not safety: what keeps a zombie out is the producer epoch and the generation in each transaction.
 """
@@ -126,7 +126,7 @@ class Keeper:
 
 
 async def attend(pipe: Connection, worker: Worker) -> None:
-    """The worker's end of the pipe: follow the grants and answer each with what is held. A keeper that is gone ends the process."""
+    """The worker's end of the pipe: follow the grants, answer each with what is held. A keeper that is gone ends the process."""
     heard = asyncio.Event()
     asyncio.get_running_loop().add_reader(pipe.fileno(), heard.set)
     while True:

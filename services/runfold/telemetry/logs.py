@@ -1,0 +1,44 @@
+"""How our processes speak: one line per event, for people on a terminal, as one ECS JSON object elsewhere.
+
+Everything that ends up on stderr or stdout goes this way, warnings and uncaught exceptions included.
+"""
+
+import logging
+import sys
+import warnings
+from types import TracebackType
+from typing import IO, Literal
+
+import ecs_logging
+
+LogFormat = Literal["auto", "console", "ecs"]
+
+
+class ConsoleFormatter(logging.Formatter):
+    """The message alone for what people follow; level and logger for the rest."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.levelno == logging.INFO and not record.exc_info:
+            return record.getMessage()
+        text = f"{record.levelname} {record.name}: {record.getMessage()}"
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+def speak(log_format: LogFormat, service: str, *, stream: IO[str] | None = None, level: int = logging.INFO) -> None:
+    """Set this process's logging up, once. ``service`` is the ECS service.name, e.g. ``worker-1a2b``."""
+    out = stream or sys.stderr
+    console = log_format == "console" or (log_format == "auto" and out.isatty())
+    handler = logging.StreamHandler(out)
+    formatter = ConsoleFormatter() if console else ecs_logging.StdlibFormatter(extra={"service.name": service})
+    handler.setFormatter(formatter)
+    logging.basicConfig(handlers=[handler], level=level, force=True)
+    for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "uvicorn.access", "asyncio"):
+        logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+    logging.captureWarnings(True)
+    warnings.simplefilter("default")
+    sys.excepthook = _uncaught
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not issubclass(kind, KeyboardInterrupt):
+        logging.getLogger("runfold").critical("uncaught exception: %s", error, exc_info=(kind, error, trace))

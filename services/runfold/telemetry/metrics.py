@@ -1,0 +1,75 @@
+"""Every metric Runfold exports, in one typed list. No label ever takes a run id, a tool's name or any other unbounded value."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+STEP_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+LOG_SECONDS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+MOST_LABELS = 50  # values of a label that users choose; further ones share OTHER
+OTHER = "other"
+
+
+class Bounded:
+    """The first `MOST_LABELS` values keep their own label, so that nobody's input makes the number of series grow for ever."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        if value in self._seen:
+            return value
+        if len(self._seen) >= MOST_LABELS or len(value) > 100:
+            return OTHER
+        self._seen.add(value)
+        return value
+
+
+class WorkerMetrics:
+    """What a worker process exports."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.tokens = Counter("agent_tokens", "Tokens of complete answers.", ["model", "direction"], registry=registry)
+        self.cost = Counter("agent_cost_usd", "US dollars of complete answers with a known price.", ["model"], registry=registry)
+        self.unpriced = Counter("agent_unpriced_answers", "Answers without a known price.", ["model"], registry=registry)
+        self.step = Histogram(
+            "agent_step_latency_seconds",
+            "Duration of model and tool steps, from their start to their result.",
+            ["kind", "outcome"],
+            buckets=STEP_SECONDS,
+            registry=registry,
+        )
+        self.runs_ended = Counter("runfold_runs_ended", "Runs that ended.", ["status", "reason"], registry=registry)
+        self.runs_open = Gauge("runfold_runs_open", "Open runs on owned partitions.", ["status"], registry=registry)
+        self.partitions = Gauge("runfold_partitions_owned", "Partitions this worker owns.", registry=registry)
+        self.takeover = Histogram(
+            "runfold_takeover_seconds",
+            "From the begin of a takeover to owning the partition.",
+            buckets=LOG_SECONDS,
+            registry=registry,
+        )
+        self.folded = Counter("runfold_folded_records", "Records read by takeovers.", registry=registry)
+        self.resumed = Counter("runfold_runs_resumed", "Begun runs that came from another owner.", registry=registry)
+        self.resets = Counter("runfold_lease_resets", "Takeovers because the append path broke.", ["cause"], registry=registry)
+        self.commit = Histogram(
+            "runfold_commit_seconds", "From a transaction's begin to its acknowledgement.", buckets=LOG_SECONDS, registry=registry
+        )
+        self.echo = Histogram(
+            "runfold_echo_seconds", "From the acknowledgement to the last record's echo.", buckets=LOG_SECONDS, registry=registry
+        )
+        self.committed = Counter("runfold_committed_events", "Events written and read back.", registry=registry)
+        self.ignored = Counter("runfold_ignored_records", "Records that changed no run.", ["why"], registry=registry)
+        self.unreadable = Counter("runfold_unreadable_records", "Records that could not be read.", ["problem"], registry=registry)
+
+
+class ProjectorMetrics:
+    """What a projector process exports."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.applied = Counter("runfold_projected_records", "Records projected.", registry=registry)
+        self.lag_records = Gauge("runfold_projection_lag_records", "Committed records not projected yet.", registry=registry)
+        self.lag_seconds = Gauge("runfold_projection_lag_seconds", "Age of the oldest of them.", registry=registry)
+
+
+def expose(registry: CollectorRegistry, host: str, port: int) -> int:
+    """Serve /metrics from a thread of its own; the bound port."""
+    server, _ = start_http_server(port, addr=host, registry=registry)
+    return int(server.server_port)

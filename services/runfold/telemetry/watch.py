@@ -1,0 +1,151 @@
+"""The worker's observer: each thing that happens as a log line for people and as numbers for Prometheus."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from runfold.core.errors import LogError
+from runfold.core.events import (
+    ModelStepCompleted,
+    ModelStepFailed,
+    Record,
+    RunFinished,
+    RunRequested,
+    RunSuspended,
+    Status,
+    ToolStepFinished,
+    ToolStepStarted,
+    Unreadable,
+    Usage,
+)
+from runfold.core.run import Run
+from runfold.core.shard import Ignored
+from runfold.telemetry.metrics import Bounded, WorkerMetrics
+
+log = logging.getLogger("runfold.step")
+lease_log = logging.getLogger("runfold.lease")
+
+OPEN = (Status.QUEUED, Status.RUNNING, Status.SUSPENDED)
+
+
+class Watch:
+    """Implements `runfold.ports.Observer`."""
+
+    def __init__(self, worker: str, metrics: WorkerMetrics) -> None:
+        self.worker, self.metrics = worker, metrics
+        self._model = Bounded()
+        self._tools: dict[str, dict[int, str]] = {}  # by run and seq: names of tool steps under way, for the line that ends them
+        self._owned: set[int] = set()
+
+    # ---- runs
+
+    def applied(self, record: Record, run: Run) -> None:
+        match record.event:
+            case ModelStepCompleted() as event:
+                self._answered(run, event)
+            case ModelStepFailed() as event:
+                self.metrics.step.labels("model", event.reason.lower()).observe(event.latency_ms / 1000)
+                again = "final" if event.retry_at is None else f"retry in {max(0, event.retry_at - record.timestamp)}ms"
+                self._say(run, event.seq, f"MODEL attempt {event.attempt} failed {event.reason}: {event.message}; {again}")
+            case ToolStepStarted() as event:
+                self._tools.setdefault(run.id, {})[event.seq] = event.name
+                self._say(run, event.seq, f"TOOL {event.name} id={event.tool_use_id} started")
+            case ToolStepFinished() as event:
+                self.metrics.step.labels("tool", event.status.lower()).observe(event.latency_ms / 1000)
+                name = self._tools.get(run.id, {}).pop(event.seq, "?")
+                self._say(run, event.seq, f"TOOL {name} id={event.tool_use_id} {event.status.lower()} {event.latency_ms}ms")
+            case RunFinished() as event:
+                self._tools.pop(run.id, None)
+                self.metrics.runs_ended.labels(event.status, event.reason).inc()
+                why = "" if event.status is Status.SUCCEEDED else f" reason={event.reason} {event.detail}".rstrip()
+                self._say(run, None, f"{event.status} tokens={event.usage.total}{why}")
+            case RunSuspended() as event:
+                self._say(run, None, f"SUSPENDED reason={event.reason} {event.detail}")
+            case RunRequested():
+                self._say(run, None, f"QUEUED agent={run.request.agent[:60]}")
+            case _:
+                pass
+
+    def _answered(self, run: Run, event: ModelStepCompleted) -> None:
+        model, usage = self._model(event.model), event.usage
+        for direction, count in _directions(usage):
+            if count:
+                self.metrics.tokens.labels(model, direction).inc(count)
+        if event.cost is None:
+            self.metrics.unpriced.labels(model).inc()
+        else:
+            self.metrics.cost.labels(model).inc(float(event.cost))
+        self.metrics.step.labels("model", "done").observe(event.latency_ms / 1000)
+        read = usage.total - usage.output_tokens
+        text = f"MODEL stop={event.stop_reason[:60]} in={read} out={usage.output_tokens} latency={event.latency_ms}ms"
+        self._say(run, event.seq, text)
+
+    def resumed(self, run: Run) -> None:
+        self.metrics.resumed.inc()
+        self._say(run, None, f"resumed at seq={run.calls[0].seq if run.calls else run.step.seq}")
+
+    def _say(self, run: Run, seq: int | None, text: str) -> None:
+        if not log.isEnabledFor(logging.INFO):
+            return
+        where = f"run={run.id[:8]}" if seq is None else f"run={run.id[:8]} seq={seq}"
+        log.info("%s %s %s", self.worker, where, _one_line(text), extra=_fields(run, seq))
+
+    # ---- records that change nothing
+
+    def ignored(self, record: Record, why: Ignored) -> None:
+        self.metrics.ignored.labels(why).inc()
+        kind = type(record.event).__name__
+        lease_log.info("%s ignored %s at %d/%d: %s", self.worker, kind, record.partition, record.offset, why)
+
+    def unreadable(self, delivery: Unreadable) -> None:
+        self.metrics.unreadable.labels(delivery.problem).inc()
+        where = f"{delivery.partition}/{delivery.offset}"
+        lease_log.warning("%s cannot read %s: %s: %s", self.worker, where, delivery.problem, _one_line(delivery.detail))
+
+    # ---- the lease
+
+    def acquired(self, partition: int, epoch: int, records: int, seconds: float) -> None:
+        self._owned.add(partition)
+        self.metrics.partitions.set(len(self._owned))
+        self.metrics.takeover.observe(seconds)
+        self.metrics.folded.inc(records)
+        lease_log.info("%s owns partition %d, epoch %d, after %.0f ms", self.worker, partition, epoch, seconds * 1000)
+
+    def released(self, partition: int) -> None:
+        self._owned.discard(partition)
+        self.metrics.partitions.set(len(self._owned))
+        lease_log.info("%s let go of partition %d", self.worker, partition)
+
+    def reset(self, partition: int, error: LogError) -> None:
+        self.metrics.resets.labels(type(error).__name__).inc()
+
+    def committed(self, partition: int, events: int, commit_seconds: float, echo_seconds: float) -> None:
+        self.metrics.commit.observe(commit_seconds)
+        self.metrics.echo.observe(echo_seconds)
+        self.metrics.committed.inc(events)
+
+    def count_runs(self, runs: Iterable[Run]) -> None:
+        """Set the gauge of open runs; asked every now and then, not at every record."""
+        counts = Counter(run.status for run in runs)
+        for status in OPEN:
+            self.metrics.runs_open.labels(status).set(counts[status])
+
+
+def _directions(usage: Usage) -> tuple[tuple[str, int], ...]:
+    return (
+        ("input", usage.input_tokens),
+        ("output", usage.output_tokens),
+        ("cache_write_5m", usage.cache_write_5m_tokens),
+        ("cache_write_1h", usage.cache_write_1h_tokens),
+        ("cache_read", usage.cache_read_tokens),
+    )
+
+
+def _fields(run: Run, seq: int | None) -> dict[str, Any]:
+    return {"runfold.run.id": run.id} if seq is None else {"runfold.run.id": run.id, "runfold.step.seq": seq}
+
+
+def _one_line(text: str) -> str:
+    """Control characters of foreign text must not break a line or a terminal."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
