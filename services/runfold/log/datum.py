@@ -18,7 +18,6 @@ SCALE = 12  # fractional digits of money
 PRECISION = 24  # digits of money in all
 _UNIT: int = 10**SCALE
 _LIMIT: int = 10**PRECISION
-_MONEY_BYTES = _LIMIT.bit_length() // 8 + 1
 
 
 def unfold(cls: type) -> Callable[[Any], Datum]:
@@ -88,7 +87,7 @@ def money_bytes(amount: Decimal) -> bytes:
 
 def money(raw: bytes) -> Decimal:
     """The inverse of `money_bytes`. Raises `ValueError` for more digits than money has."""
-    unscaled = int.from_bytes(raw[: _MONEY_BYTES + 1], "big", signed=True)
-    if len(raw) > _MONEY_BYTES or abs(unscaled) >= _LIMIT:
+    unscaled = int.from_bytes(raw, "big", signed=True)
+    if abs(unscaled) >= _LIMIT:
         raise ValueError(f"money has at most {PRECISION} digits, got {len(raw)} bytes")
     return Decimal(unscaled).scaleb(-SCALE)
