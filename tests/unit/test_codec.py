@@ -4,7 +4,7 @@ import dataclasses
 import json
 import time
 import tracemalloc
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from io import BytesIO
 from typing import Any, get_args
 
@@ -89,6 +89,12 @@ def test_a_field_that_does_not_fit_is_refused_with_its_record(event: Event, says
 def test_money_is_exact(amount: str) -> None:
     event = RunRequested(run_id=RUN, agent="a", input="", limits=Limits(cost_ceiling=Decimal(amount)))
     assert CODEC.decode(CODEC.encode(event)) == event
+
+
+def test_money_does_not_depend_on_the_decimal_context_of_the_thread() -> None:
+    event = RunRequested(run_id=RUN, agent="a", input="", limits=Limits(cost_ceiling=Decimal("123456.000000000001")))
+    with localcontext(prec=3):
+        assert CODEC.decode(CODEC.encode(event)) == event
 
 
 # ---- what is no record is one error

@@ -5,7 +5,7 @@ An enum is its symbol, money is the decimal's unscaled integer as bytes, a neste
 
 from collections.abc import Callable
 from dataclasses import fields
-from decimal import Decimal
+from decimal import Context, Decimal
 from enum import Enum
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -18,6 +18,7 @@ SCALE = 12  # fractional digits of money
 PRECISION = 24  # digits of money in all
 _UNIT: int = 10**SCALE
 _LIMIT: int = 10**PRECISION
+_EXACT = Context(prec=PRECISION)  # a tool may have changed the thread's own
 
 
 def unfold(cls: type) -> Callable[[Any], Datum]:
@@ -90,4 +91,4 @@ def money(raw: bytes) -> Decimal:
     unscaled = int.from_bytes(raw, "big", signed=True)
     if abs(unscaled) >= _LIMIT:
         raise ValueError(f"money has at most {PRECISION} digits, got {len(raw)} bytes")
-    return Decimal(unscaled).scaleb(-SCALE)
+    return Decimal(unscaled).scaleb(-SCALE, _EXACT)
