@@ -23,11 +23,12 @@ PATIENCE = 60  # seconds a server may take to stop
 
 def guard(command: Sequence[str], parent: int, end: int, pid_file: str, inherit: Sequence[int], unroot: str) -> None:
     """Run `command`; stop it with the signal `end`. `unroot`: a directory to own as somebody who is not root, or empty."""
-    with Path(pid_file).open("w") as file:
-        if unroot:
-            _leave_root(Path(unroot))
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_die_with_guard(end), pass_fds=inherit)
-        file.write(str(child.pid))
+    if unroot:
+        _leave_root(Path(unroot))
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_die_with_guard(end), pass_fds=inherit)
+    unfinished = Path(f"{pid_file}.new")
+    unfinished.write_text(str(child.pid))
+    unfinished.rename(pid_file)
     ended = threading.Thread(target=lambda: os._exit(child.wait() % 256), daemon=True)
     ended.start()
     _until_parent_asks_or_dies(parent)

@@ -55,13 +55,19 @@ class KafkaJars:
 
     def fetch(self, progress: Progress = silent) -> list[Path]:
         """All jars in the order of the lock, which is the class path. StackError: cannot be downloaded, or damaged."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._fetch_missing(progress)
+            return [self._checked(jar) for jar in LOCKED]
+        except OSError as error:
+            raise StackError(f"cannot keep Kafka's jars in {self.directory}: {error}: set RUNFOLD_CACHE_DIR elsewhere") from error
+
+    def _fetch_missing(self, progress: Progress) -> None:
         if missing := self.missing():
             what = f"fetching Kafka ({SIZE_MB} MB, once)"
             progress(what, 0, len(missing))
             for done, _ in enumerate(self._download_all(missing), 1):
                 progress(what, done, len(missing))
-        return [self._checked(jar) for jar in LOCKED]
 
     def _download_all(self, jars: list[Jar]) -> Iterator[None]:
         pool = ThreadPoolExecutor(4)

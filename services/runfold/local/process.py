@@ -51,7 +51,7 @@ class GuardedProcess:
 
     @property
     def pid(self) -> int:
-        """Of the server itself, not of its guard."""
+        """Of the server itself, not of its guard; known at the latest when the server answers."""
         return int(self._pid_file.read_text())
 
     @property

@@ -62,9 +62,12 @@ class Server(ABC):
     def launch(self) -> None:
         """The first half of `start`: return when the process is on its way."""
         self.stop()
-        self.home.mkdir(parents=True, exist_ok=True)
-        with _locked(self.home / "lock") as lock:
-            self._process = self._spawn(lock)
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+            with _locked(self.home / "lock") as lock:
+                self._process = self._spawn(lock)
+        except OSError as error:
+            raise StackError(f"cannot start {self.title} in {self.home}: {error}; mend it or choose another directory") from error
 
     def wait(self, timeout: float = 90) -> None:
         """The second half of `start`."""
