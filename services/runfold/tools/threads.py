@@ -12,6 +12,7 @@ import asyncio
 import ctypes
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Generic, TypeVar
@@ -27,7 +28,7 @@ class Interrupted(SystemExit):
 
 
 class Job(Generic[T]):
-    """A call in a thread: ``result`` is a future of the loop, and stays pending for ever once the job is given up."""
+    """A call in a thread. ``result`` is a future of the loop; of a job given up it is only cancelled, when the body has ended."""
 
     def __init__(self, threads: "Threads", thread: "_Thread", body: Callable[[], T]) -> None:
         self._threads, self._thread = threads, thread
@@ -55,7 +56,9 @@ class Job(Generic[T]):
         self._loop.call_soon_threadsafe(self._end, value)
 
     def _end(self, value: T) -> None:
-        if not self._given_up and not self.result.done():
+        if self._given_up:
+            self.result.cancel()
+        elif not self.result.done():
             self.result.set_result(value)
         self._threads.release(self._thread, reusable=not self._given_up)
 
@@ -97,11 +100,9 @@ class _Thread:
         self._thread.start()
 
     def _serve(self) -> None:
-        while (run := self.jobs.get()) is not None:
-            try:
+        with suppress(Interrupted, RuntimeError):  # RuntimeError: the loop is closed, nobody waits any more
+            while (run := self.jobs.get()) is not None:
                 run()
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                return
 
     def interrupt(self) -> bool:
         """Throw `Interrupted` at the next bytecode of the thread; False when it has ended."""
