@@ -162,7 +162,11 @@ class Tail(Protocol):
     def partition_of(self, run_id: str) -> int: ...
 
     async def records(self, run_id: str, after: int) -> list[Record]:
-        """Committed records of one run with an offset >= ``after`` up to the end as of now. Raises `LogUnavailable`."""
+        """Records of one run with an offset >= ``after`` up to the end as of now: all commands, and events that are committed.
+
+        A command counts as soon as `Commands.send` has returned, also when a transaction before it is still open: such a one may
+        stay open for long after its owner died, and a run that was accepted meanwhile must not look unknown. Events behind it
+        may be missing. Raises `LogUnavailable`."""
         ...
 
     async def close(self) -> None: ...
