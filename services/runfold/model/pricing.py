@@ -87,9 +87,15 @@ def _precedence(price: Price) -> tuple[int, float]:
 def _parse(text: str, source: str) -> dict[str, list[Price]]:
     try:
         models = json.loads(text)["models"]
-        return {model: [_price(entry) for entry in entries] for model, entries in models.items()}
+        return {model: _prices(entries) for model, entries in models.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"The price list {source} cannot be used: {error!r}. The shipped prices.json is an example.") from error
+
+
+def _prices(entries: list[dict[str, Any]]) -> list[Price]:
+    if not entries:
+        raise ValueError("a model without a price: leave it out, or give it one")
+    return [_price(entry) for entry in entries]
 
 
 def _price(entry: dict[str, Any]) -> Price:
@@ -97,7 +103,7 @@ def _price(entry: dict[str, Any]) -> Price:
     price = Price(
         Rates(**{field.name: _amount(entry.pop(field.name)) for field in fields(Rates)}),
         effective_from=date.fromisoformat(entry.pop("effective_from", date.min.isoformat())),
-        up_to_prompt_tokens=entry.pop("up_to_prompt_tokens", None),
+        up_to_prompt_tokens=_tokens(entry.pop("up_to_prompt_tokens", None)),
     )
     if entry:
         raise ValueError(f"unknown fields {', '.join(sorted(entry))}")
@@ -108,3 +114,9 @@ def _amount(value: object) -> Decimal:
     if not isinstance(value, str) or not _AMOUNT.fullmatch(value):
         raise ValueError(f'expected an amount like "2.50", at most 6 fractional digits, got {value!r}')
     return Decimal(value)
+
+
+def _tokens(value: object) -> int | None:
+    if value is None or isinstance(value, int):
+        return value
+    raise ValueError(f"expected a number of tokens, got {value!r}")

@@ -38,6 +38,7 @@ class FakeMessagesApi:
         self._released: set[str] = set()
         self._serving: set[asyncio.Task[Any]] = set()
         self.waiting: list[str] = []  # names of held answers
+        self.connections = 0  # accepted so far
         self.url = ""
 
     # ---- for tests
@@ -115,6 +116,7 @@ class FakeMessagesApi:
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
+        self.connections += 1
         connection = Connection(reader, writer)
         try:
             while (request := await connection.request()) and await self._answer(request, connection):
