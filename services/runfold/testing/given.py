@@ -43,7 +43,13 @@ RUN_ID = "6f1c0a52-3b9e-4d2a-9c41-0d6a5f2b7e10"
 START_MS = 1_767_225_600_000  # broker time of the first record
 STEP_MS = 10
 DEFINITION = AgentDefinition(
-    name="assistant", model="claude-opus-5-5", max_tokens=4096, system_json="[]", tools_json="[]", options_json="{}", hash="0" * 64
+    name="assistant",
+    model="claude-opus-5-5",
+    max_tokens=4096,
+    system_json="[]",
+    tools_json="[]",
+    options_json="{}",
+    hash="0" * 64,
 )
 
 
@@ -243,7 +249,10 @@ class History:
     # ---- inside
 
     def _call(self, tool_use_id: str) -> Call:
-        return next(call for call in self.run.calls if call.id == tool_use_id)
+        calls = {call.id: call for call in self.run.calls}
+        if tool_use_id not in calls:
+            raise LookupError(f"the turn that is being answered has no tool_use {tool_use_id!r}, only {sorted(calls)}")
+        return calls[tool_use_id]
 
     def _append(self, event: Event) -> "History":
         record = Record(event, 0, self.records[-1].offset + 1, self.now + STEP_MS)
