@@ -25,6 +25,7 @@ class Settings(BaseSettings):
     session_timeout_ms: int = Field(6000, ge=500)
     heartbeat_ms: int = Field(500, ge=50)
     transaction_timeout_ms: int = Field(10_000, ge=1000)
+    min_retention_ms: int | None = Field(None, ge=1)  # the topic may forget after this or later; None: never
     # the projection
     dsn: str = ""  # postgresql://…; empty: none given
     # the worker
@@ -32,6 +33,7 @@ class Settings(BaseSettings):
     max_tool_calls: int = Field(256, ge=1)
     drain_seconds: float = Field(30, ge=0)
     # the model
+    model_base_url: str = ""  # of the Messages API or a gateway; empty: what the SDK's own environment says
     first_byte_seconds: float = Field(90, gt=0)
     idle_seconds: float = Field(600, gt=0)  # without new content; pings are not content
     model_attempts: int = Field(5, ge=1)  # of one model step, failures that may be transient

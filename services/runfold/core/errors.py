@@ -4,6 +4,7 @@ RunfoldError
 ├── ConfigError           a setting or an agent definition cannot be used
 ├── DecodeError           bytes that are not one of our records (``problem`` says which way)
 ├── TopicMismatch         the topic is not what Runfold needs
+├── TooLarge              more than fits into one append; nothing was written
 ├── StackError            the local Kafka or PostgreSQL cannot be had
 ├── LogError              the log refused or did not answer; outcome unknown unless said otherwise
 │   ├── Fenced            a newer owner of the partition exists
@@ -34,6 +35,10 @@ class DecodeError(RunfoldError):
 
 class TopicMismatch(RunfoldError):
     """The topic is not what Runfold needs."""
+
+
+class TooLarge(RunfoldError):
+    """The events do not fit into one append. Nothing was written and the appender is as good as before: append fewer at once."""
 
 
 class StackError(RunfoldError):

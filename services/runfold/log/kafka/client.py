@@ -1,0 +1,121 @@
+"""How each Kafka client of Runfold is configured. Every number here was measured; what it buys stands beside it.
+
+``Settings.kafka`` goes to every client and may override what is merely tuned, never what the guarantees rest on.
+"""
+
+import logging
+import os
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import KafkaError
+
+from runfold.config import Settings
+from runfold.log.wire import TRANSACTION_BYTES
+
+ClientConfig = dict[str, Any]
+
+CALL_SECONDS = 5.0  # what a single call to the broker may take by its own timeout
+_MESSAGE_BYTES = TRANSACTION_BYTES + 64 * 1024  # below max.message.bytes of the topic
+_log = logging.getLogger("runfold.kafka")
+
+
+def dead_letter_topic(settings: Settings) -> str:
+    return f"{settings.topic}.dead"
+
+
+def transactional_id(settings: Settings, partition: int) -> str:
+    """One per partition: it is the partition's fence. The namespace keeps deployments on one cluster apart."""
+    return f"{settings.namespace}.{settings.group}.{settings.topic}.{partition}"
+
+
+def owner(settings: Settings, partition: int) -> ClientConfig:
+    """The transactional producer of one owned partition."""
+    timeout = settings.transaction_timeout_ms
+    tuned = {
+        "retry.backoff.ms": 1,  # slept whenever the markers of the last transaction are not written yet: default 100
+        "retry.backoff.max.ms": 200,
+        "socket.timeout.ms": timeout,  # must not be longer than the transaction's
+        "message.timeout.ms": 5000,
+        "batch.size": _MESSAGE_BYTES,  # a transaction is one batch: all or nothing also after a broker crash
+    }
+    fixed = {
+        "transactional.id": transactional_id(settings, partition),
+        "transaction.timeout.ms": timeout,
+        "linger.ms": 0,
+        "message.max.bytes": _MESSAGE_BYTES,
+    }
+    return _config(settings, "owner", tuned, fixed)
+
+
+def reader(settings: Settings) -> ClientConfig:
+    """The consumer that reads the owned partitions, assigned by hand."""
+    tuned = {
+        "fetch.wait.max.ms": 100,  # one fetch is in flight per broker: a new partition waits for it
+        "fetch.min.bytes": 1,
+        "fetch.error.backoff.ms": 50,
+        "fetch.queue.backoff.ms": 50,  # default 1000
+        "queued.max.messages.kbytes": 16_384,
+        "check.crcs": True,
+    }
+    return _config(settings, "reader", tuned, _by_hand("read_committed"))
+
+
+def tail(settings: Settings, isolation: str) -> ClientConfig:
+    """The consumer that reads up to the end and stops: it learns of the end from a fetch that comes back empty."""
+    tuned = {"fetch.wait.max.ms": 5, "fetch.error.backoff.ms": 50, "fetch.queue.backoff.ms": 50}
+    return _config(settings, "tail", tuned, _by_hand(isolation) | {"enable.partition.eof": True})
+
+
+def offsets(settings: Settings) -> ClientConfig:
+    """The consumer that asks for the group's offsets, reads nothing, and waits for no transaction."""
+    return _config(settings, "offsets", {}, _by_hand("read_uncommitted"))
+
+
+def member(settings: Settings) -> ClientConfig:
+    """The keeper's seat in the group."""
+    tuned = {
+        "session.timeout.ms": settings.session_timeout_ms,
+        "heartbeat.interval.ms": settings.heartbeat_ms,
+        "max.poll.interval.ms": 120_000,  # a drain blocks inside poll
+    }
+    fixed = {"partition.assignment.strategy": "cooperative-sticky", "enable.auto.commit": False, "auto.offset.reset": "latest"}
+    return _config(settings, "keeper", tuned, {"group.id": settings.group} | fixed)
+
+
+def sender(settings: Settings) -> ClientConfig:
+    """The producer of what stands outside transactions: commands and dead letters."""
+    tuned = {"linger.ms": 0, "message.timeout.ms": 9000, "retry.backoff.ms": 20}
+    fixed = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random", "message.max.bytes": _MESSAGE_BYTES}
+    return _config(settings, "sender", tuned, fixed)
+
+
+def admin(settings: Settings) -> ClientConfig:
+    return _config(settings, "admin", {}, {})
+
+
+def log_trouble(error: KafkaError) -> None:
+    """The ``error_cb`` of the clients: what librdkafka mends by itself."""
+    level = logging.WARNING if error.code() == KafkaError._ALL_BROKERS_DOWN or error.fatal() else logging.DEBUG
+    _log.log(level, "%s", error)
+
+
+def _by_hand(isolation: str) -> ClientConfig:
+    return {"isolation.level": isolation, "enable.auto.commit": False, "auto.offset.reset": "error"}
+
+
+def _config(settings: Settings, role: str, tuned: ClientConfig, fixed: ClientConfig) -> ClientConfig:
+    common: ClientConfig = {
+        "bootstrap.servers": settings.bootstrap,
+        "client.id": f"runfold-{role}-{os.getpid()}-{uuid4().hex[:6]}",
+        "reconnect.backoff.max.ms": 1000,
+        "socket.keepalive.enable": True,
+        "log_level": 2,  # librdkafka would write to stderr; what matters arrives as an error
+        "error_cb": log_trouble,
+    }
+    if role in _CONSUMERS:
+        common |= {"group.id": settings.group, "allow.auto.create.topics": False}
+    return common | tuned | settings.kafka | fixed
+
+
+_CONSUMERS = {"reader", "tail", "offsets", "keeper"}

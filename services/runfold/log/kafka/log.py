@@ -1,0 +1,57 @@
+"""A worker's access to the topic: `runfold.ports.Log` on Kafka."""
+
+from runfold.config import Settings
+from runfold.core.events import Unreadable
+from runfold.log.codec import Codec
+from runfold.log.echo import Echo
+from runfold.log.kafka.appender import KafkaAppender, fence
+from runfold.log.kafka.dead_letters import DeadLetters
+from runfold.log.kafka.position import Positions
+from runfold.log.kafka.reader import Reader
+from runfold.log.kafka.reading import KafkaReading
+from runfold.ports import Position
+
+
+class KafkaLog:
+    """Make it with `open`, in the loop that uses it and in the process that uses it: Kafka clients do not survive a fork."""
+
+    def __init__(self, settings: Settings, codec: Codec, reader: Reader, partitions: int) -> None:
+        self._settings, self._codec, self._reader = settings, codec, reader
+        self._positions, self._dead_letters = Positions(settings), DeadLetters(settings)
+        self._echoes = [Echo() for _ in range(partitions)]
+        self._appenders: dict[int, KafkaAppender] = {}
+
+    @classmethod
+    async def open(cls, settings: Settings, codec: Codec) -> "KafkaLog":
+        """Connect, so that no takeover has to wait for it. Raises `LogUnavailable`, `TopicMismatch`."""
+        reader = Reader(settings, codec)
+        try:
+            return cls(settings, codec, reader, await reader.open())
+        except BaseException:
+            await reader.close()
+            raise
+
+    @property
+    def partitions(self) -> int:
+        return len(self._echoes)
+
+    async def fence(self, partition: int) -> KafkaAppender:
+        appender = await fence(self._settings, partition, self._echoes[partition].open(), self._codec)
+        self._appenders[partition] = appender
+        return appender
+
+    async def position(self, partition: int) -> Position:
+        return await self._positions.of(partition)
+
+    async def read(self, partition: int, offset: int) -> KafkaReading:
+        return self._reader.read(partition, offset, self._echoes[partition])
+
+    async def dead_letter(self, unreadable: Unreadable) -> None:
+        await self._dead_letters.put(unreadable)
+
+    async def close(self) -> None:
+        for appender in self._appenders.values():
+            appender.drop()
+        self._positions.close()
+        await self._dead_letters.close()
+        await self._reader.close()

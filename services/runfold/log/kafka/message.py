@@ -1,0 +1,27 @@
+"""A Kafka message as the log's words have it."""
+
+from typing import cast
+
+from confluent_kafka import Message
+
+from runfold.log.codec import TYPE_HEADER
+from runfold.log.wire import RawRecord
+
+Headers = list[tuple[str, str | bytes | None]]
+
+
+def headers_of(message: Message) -> Headers:
+    """As they were received: as a list, whatever the type stub says."""
+    return cast(Headers, message.headers() or [])
+
+
+def raw_record(message: Message) -> RawRecord:
+    type_header = next((value for name, value in headers_of(message) if name == TYPE_HEADER), None)
+    return RawRecord(
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        timestamp=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        type_header=type_header if isinstance(type_header, bytes) else None,
+    )

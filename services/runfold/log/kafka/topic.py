@@ -1,0 +1,110 @@
+"""The topics of a deployment: creating them, and refusing one that Runfold cannot rely on.
+
+The AdminClient lives here alone, for the length of one call: while the broker is away it can abort the process. So
+`create_topic` and `check_topic` are for the command line and for a process that is starting, never for a worker at work.
+"""
+
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from runfold.config import Settings
+from runfold.core.errors import LogUnavailable, TopicMismatch
+from runfold.log.kafka import client
+from runfold.log.kafka.failures import kafka_error
+
+ADMIN_SECONDS = 15.0
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+LEAST_MESSAGE_BYTES = 2 * 1024 * 1024
+
+
+def partition_count(asker: Consumer | AdminClient, topic: str, seconds: float) -> int:
+    """Raises `LogUnavailable`, `TopicMismatch` where there is no such topic."""
+    try:
+        found = asker.list_topics(topic, seconds).topics.get(topic)
+    except KafkaException as error:
+        raise LogUnavailable(f"expected a broker that tells of topic {topic}: {error}") from None
+    if found is None or (found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
+        raise TopicMismatch(f"topic {topic} does not exist: create it with `runfold topic create`")
+    if found.error is not None:
+        raise LogUnavailable(f"topic {topic} cannot be described: {found.error}")
+    return len(found.partitions)
+
+
+def create_topic(settings: Settings, partitions: int, replication: int = -1) -> bool:
+    """Create the topic and its dead-letter topic; False where the topic was there already (see `check_topic`).
+
+    ``replication`` -1 is the broker's default. Blocks. Raises `LogUnavailable`, `TopicMismatch` when the broker refuses.
+    """
+    config = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "message.timestamp.type": "LogAppendTime",
+        "max.message.bytes": str(MAX_MESSAGE_BYTES),
+    }
+    names = (settings.topic, client.dead_letter_topic(settings))
+    admin = AdminClient(client.admin(settings))
+    futures = admin.create_topics([NewTopic(name, partitions, replication, config=config) for name in names])
+    created = [_created(futures[name], name) for name in names]
+    return all(created)
+
+
+def check_topic(settings: Settings) -> int:
+    """How many partitions the topic has, if it is what Runfold needs. Blocks.
+
+    Raises `TopicMismatch`, which says what was found and what is wanted, and `LogUnavailable`.
+    """
+    admin = AdminClient(client.admin(settings))
+    count = partition_count(admin, settings.topic, ADMIN_SECONDS)
+    dead = client.dead_letter_topic(settings)
+    if (witness := partition_count(admin, dead, ADMIN_SECONDS)) != count:
+        raise TopicMismatch(
+            f"topic {settings.topic} has {count} partitions, {dead} has {witness}: the two are created alike and must stay so. "
+            f"Partitions that are added later part open runs from their records; use a new topic instead"
+        )
+    if wrong := _differences(_config_of(admin, settings.topic), settings.min_retention_ms):
+        raise TopicMismatch(f"topic {settings.topic}: {'; '.join(wrong)}")
+    return count
+
+
+def _created(future: "Future[None]", name: str) -> bool:
+    try:
+        future.result(ADMIN_SECONDS)
+    except KafkaException as error:
+        code = found.code() if (found := kafka_error(error)) else None
+        if code == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT):
+            raise LogUnavailable(f"topic {name}: no broker answers: {error}") from None
+        raise TopicMismatch(f"topic {name} cannot be created: {error}") from None
+    return True
+
+
+def _config_of(admin: AdminClient, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        entries: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result(ADMIN_SECONDS)
+    except KafkaException as error:
+        found = kafka_error(error)
+        if found is not None and found.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise TopicMismatch(f"topic {topic}: its configuration may not be read; grant DESCRIBE_CONFIGS on it") from None
+        raise LogUnavailable(f"topic {topic}: its configuration cannot be read: {error}") from None
+    return {name: str(entry.value) for name, entry in entries.items()}
+
+
+def _differences(config: dict[str, str], min_retention_ms: int | None) -> list[str]:
+    """What is wrong with a topic's configuration, in words."""
+    wanted = "-1 (unlimited)" if min_retention_ms is None else f"-1 or at least {min_retention_ms}"
+    retention, size = int(config["retention.ms"]), int(config["max.message.bytes"])
+    kept = retention == -1 or (min_retention_ms is not None and retention >= min_retention_ms)
+    checks: list[tuple[str, bool, Any]] = [
+        ("cleanup.policy", config["cleanup.policy"] == "delete", "delete"),
+        ("retention.ms", kept, wanted),
+        ("retention.bytes", config["retention.bytes"] == "-1", "-1 (unlimited)"),
+        ("message.timestamp.type", config["message.timestamp.type"] == "LogAppendTime", "LogAppendTime"),
+        ("max.message.bytes", size >= LEAST_MESSAGE_BYTES, f"at least {LEAST_MESSAGE_BYTES}"),
+    ]
+    return [f"{name} is {config[name]}, wanted {wish}" for name, fine, wish in checks if not fine]
