@@ -7,6 +7,7 @@ next worker runs the tool again under the same key and finds the row there. Both
 import os
 
 import psycopg
+
 from runfold import Agent, App, ToolContext, ToolError, tool
 
 DSN = os.environ.get("TICKETS_DSN", "postgresql://localhost/tickets")

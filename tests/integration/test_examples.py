@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
 from runfold.agents import load_app
 from runfold.core.events import SideEffect, ToolStatus
 from runfold.ports import ToolCallRequest, ToolPolicy

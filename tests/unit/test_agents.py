@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from runfold.agents import Agent, App, load_app
 from runfold.core.errors import ConfigError
 from runfold.core.events import AgentDefinition, ToolStatus

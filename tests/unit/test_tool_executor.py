@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import pytest
+
 from runfold.core.events import ToolStatus
 from runfold.ports import ToolPolicy
 from runfold.tools import ToolContext, tool
@@ -93,6 +94,24 @@ async def test_C04_2_same_tool_use_id_in_two_turns_has_two_keys() -> None:
     second = await runner.call(request("count", '{"n":2}', tool_use_id="call_0", model_seq=3))
     assert [text(first), text(second)] == ["1", "2"]
     assert keys == ["run-1/1/call_0", "run-1/3/call_0"]
+
+
+async def test_tool_that_cancels_its_own_task_does_not_cancel_the_worker() -> None:
+    @tool(side_effect="none")
+    async def quitting(at_once: bool) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0 if at_once else 10)
+
+    @tool(side_effect="none")
+    async def parting() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    results = [await call(quitting, '{"at_once":true}'), await call(quitting, '{"at_once":false}'), await call(parting)]
+    assert {result.status for result in results} == {ToolStatus.ERROR}
 
 
 async def test_arguments_are_fresh_for_each_call() -> None:

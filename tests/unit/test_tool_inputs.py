@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import AfterValidator, BaseModel
+from typing_extensions import TypedDict
+
 from runfold.core.events import ToolStatus
 from runfold.tools import tool
-from typing_extensions import TypedDict
 
 from .tool_calls import call, text
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
+
 from runfold.core.events import ToolStatus
 from runfold.ports import ToolResult
 from runfold.tools import Content, ToolError, results, tool

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Optional
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
+
 from runfold.core.errors import ConfigError
 from runfold.core.events import SideEffect
 from runfold.ports import ToolPolicy
@@ -132,6 +133,13 @@ def test_context_is_not_part_of_the_schema(hint: Any) -> None:
     made = tool(charge)
     assert made.context == "call"
     assert set(made.input_schema["properties"]) == {"amount"}
+
+
+def test_list_of_contexts_is_an_ordinary_parameter() -> None:
+    @tool
+    def audit(calls: list[ToolContext]) -> None: ...
+
+    assert (audit.context, set(audit.input_schema["properties"])) == (None, {"calls"})
 
 
 # ---- refused at decoration, naming the parameter

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from runfold.core.events import ToolStatus
 from runfold.ports import ToolResult
 from runfold.tools import Executor, Registry, Threads, Tool, tool

@@ -47,7 +47,7 @@ class Executor:
         try:
             await asyncio.wait((running,), timeout=tool.timeout)
             if running.done():
-                return running.result()
+                return failed("The tool cancelled itself.") if running.cancelled() else running.result()
             give_up()
             await asyncio.wait((running,), timeout=GRACE)
         except asyncio.CancelledError:
