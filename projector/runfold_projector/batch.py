@@ -1,0 +1,79 @@
+"""What one transaction writes: the rows of many records, each row once, and how far they bring each partition. Pure."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from runfold.core.events import Delivery, Problem, Record, RunRequested
+from runfold.core.run import Run
+from runfold.core.shard import Ignored
+from runfold_projector.projection import project
+from runfold_projector.rows import RunRow, RunState, StepEnd, StepStart
+
+StepKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far the tables have come in a partition, as `projection_offset` holds it."""
+
+    partition: int
+    next_offset: int = 0
+    lease_epoch: int = -1
+    lease_worker: str | None = None
+    last_record_at: datetime | None = None
+    low: int | None = None  # where the oldest run begins that is not final in the tables; only where it was read from them
+
+
+@dataclass(slots=True)
+class Batch:
+    """Changes of rows in log order, later ones in place of earlier ones: no row is written twice in one statement."""
+
+    runs: dict[str, Run] = field(default_factory=dict)
+    requested: dict[str, Run] = field(default_factory=dict)  # the runs that begin in this batch, as they began
+    starts: dict[StepKey, StepStart] = field(default_factory=dict)
+    ends: dict[StepKey, StepEnd] = field(default_factory=dict)  # of starts in this batch or an earlier one
+    moves: list[tuple[Position, Position]] = field(default_factory=list)  # of a partition each: from, to
+    records: int = 0
+    ignored: Counter[Ignored] = field(default_factory=Counter)
+    unreadable: Counter[Problem] = field(default_factory=Counter)
+
+    def add(self, delivery: Delivery, outcome: Run | Ignored | Problem, worker: str | None) -> None:
+        """Take up what the fold made of ``delivery``: the run as it is now, or why none changed. ``worker`` holds the lease."""
+        self.records += 1
+        match outcome:
+            case Run():
+                assert isinstance(delivery, Record)
+                self._put(delivery, outcome, worker)
+            case Ignored():
+                self.ignored[outcome] += 1
+            case Problem():
+                self.unreadable[outcome] += 1
+
+    def _put(self, record: Record, run: Run, worker: str | None) -> None:
+        self.runs[run.id] = run
+        if isinstance(record.event, RunRequested):
+            self.requested[run.id] = run
+        match project(record, run, worker):
+            case StepStart() as start:
+                self.starts[start.run_id, start.seq] = start
+                self.ends.pop((start.run_id, start.seq), None)  # of the attempt before: the start clears it anyway
+            case StepEnd() as end:
+                self.ends[end.run_id, end.seq] = end
+
+    @property
+    def new_runs(self) -> list[RunRow]:
+        return [RunRow.of(run) for run in self.requested.values()]
+
+    @property
+    def new_run_states(self) -> list[RunState]:
+        """Those of `new_runs`, in the same order."""
+        return [RunState.of(self.runs[id_]) for id_ in self.requested]
+
+    @property
+    def run_states(self) -> list[RunState]:
+        return [RunState.of(run) for run in self.runs.values()]
+
+    @property
+    def rows(self) -> int:
+        return len(self.runs) + len(self.starts.keys() | self.ends.keys())

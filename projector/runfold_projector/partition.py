@@ -1,0 +1,58 @@
+"""One partition as the projector reads it: the very fold that the worker uses, and what of it is not in the tables yet.
+
+The fold begins at `low`, before the position of the tables, and runs up to that position without writing anything: so it knows
+the open runs and the ones that ended lately. From the position on it fills batches.
+"""
+
+from runfold.core.events import Delivery, LeaseAcquired, Problem, Record
+from runfold.core.run import Run
+from runfold.core.shard import OVERLAP, Ignored, Shard
+from runfold_projector.batch import Batch, Position
+from runfold_projector.values import moment, optional
+
+
+class Partition:
+    """Folds the deliveries of one partition, in offset order. Not thread-safe."""
+
+    def __init__(self, stored: Position) -> None:
+        self._stored = stored  # what the tables say, and will say once the batches filled so far are written
+        self._shard = Shard(stored.partition)
+        self._at = 0  # broker ms of the last delivery
+        overlap = max(0, stored.next_offset - OVERLAP)
+        self.low = overlap if stored.low is None else min(stored.low, overlap)  # where reading must start
+        if stored.lease_worker is not None and stored.lease_epoch < self.low:  # else the fold reads the lease itself
+            self._shard.epoch = stored.lease_epoch
+            self._shard.lease = LeaseAcquired(partition=stored.partition, worker=stored.lease_worker, build="")
+
+    def apply(self, delivery: Delivery, batch: Batch) -> None:
+        """Fold ``delivery``; what it changes goes into ``batch``, unless the tables have it. What came before is passed over."""
+        if delivery.offset < self._shard.next_offset:
+            return
+        outcome = self._fold(delivery)
+        if delivery.offset >= self._stored.next_offset:
+            batch.add(delivery, outcome, self._worker)
+
+    def close(self, batch: Batch) -> None:
+        """Say in ``batch`` how far it brings this partition, if at all: what comes next goes into the next batch."""
+        if self._shard.next_offset <= self._stored.next_offset:
+            return
+        reached = Position(
+            partition=self._stored.partition,
+            next_offset=self._shard.next_offset,
+            lease_epoch=self._shard.epoch,
+            lease_worker=optional(self._worker),
+            last_record_at=moment(self._at),
+        )
+        batch.moves.append((self._stored, reached))
+        self._stored = reached
+
+    def _fold(self, delivery: Delivery) -> Run | Ignored | Problem:
+        self._at = delivery.timestamp
+        if isinstance(delivery, Record):
+            return self._shard.apply(delivery)
+        self._shard.next_offset = delivery.offset + 1
+        return delivery.problem
+
+    @property
+    def _worker(self) -> str | None:
+        return self._shard.lease.worker if self._shard.lease else None

@@ -1,0 +1,118 @@
+"""The projector: reads the log, writes the tables, for ever. Plain threads.
+
+A *session* is one connection to the database and one to the log. It begins with what the tables say and ends with the first
+error of either; then the next begins. Nothing is kept between sessions: no error can spoil the next one.
+
+Several projectors may run: one leads (an advisory lock of its database session), the others stand by and take over when that
+session is gone. Should two lead after all, the compare-and-set of the offsets lets only one of them write.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from threading import Event
+
+from runfold.core.errors import LogError, TopicMismatch
+from runfold.core.events import Delivery
+from runfold_projector.batch import Batch
+from runfold_projector.partition import Partition
+from runfold_projector.ports import Observer, OpenSource, Silence, Source
+from runfold_projector.store import StoreError, Writer
+
+POLL = 0.2  # seconds; also how soon `stop` is heard
+PACE = 0.02  # seconds between transactions when records never cease: bounds what the projector costs the machine
+STAND_BY = 0.5  # seconds between two looks whether the leader is gone
+FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds between sessions
+
+
+class Projector:
+    """``run`` blocks; the properties may be read from other threads."""
+
+    def __init__(self, open_source: OpenSource, open_writer: Callable[[], Writer], observer: Observer | None = None) -> None:
+        self._open_source, self._open_writer = open_source, open_writer
+        self._observer = observer or Silence()
+        self._delay = FIRST_DELAY
+        self._level_at = time.monotonic()
+        self._behind = 0
+
+    @property
+    def lag_seconds(self) -> float:
+        """The tables show the log as it was at most so long ago. While the log is still, this stays below `POLL` and a bit."""
+        return time.monotonic() - self._level_at
+
+    @property
+    def lag_records(self) -> int:
+        """Offsets that are known to be in the log and are not in the tables."""
+        return self._behind
+
+    def run(self, stop: Event) -> None:
+        """Project until ``stop`` is set. Raises `ConfigError` and `TopicMismatch`, which waiting does not cure."""
+        while not stop.is_set():
+            try:
+                self._session(stop)
+            except (StoreError, LogError) as error:
+                self._observer.retrying(error, self._delay)
+                stop.wait(self._delay)
+                self._delay = min(self._delay * 2, LONGEST_DELAY)
+
+    def _session(self, stop: Event) -> None:
+        with closing(self._open_writer()) as writer:
+            if self._lead(writer, stop):
+                with closing(self._open_source()) as source:
+                    self._project(writer, source, stop)
+
+    def _lead(self, writer: Writer, stop: Event) -> bool:
+        """Wait for the lead. False: ``stop`` was set first."""
+        while not writer.lead():
+            self._observer.leading(False)
+            self._level_at, self._behind = time.monotonic(), 0  # the lag is the leader's
+            if stop.wait(STAND_BY):
+                return False
+        self._observer.leading(True)
+        return True
+
+    def _project(self, writer: Writer, source: Source, stop: Event) -> None:
+        partitions = _recover(writer, source)
+        while not stop.is_set():
+            batch = _fold(partitions, source.poll(POLL))
+            self._behind = source.behind() + batch.records
+            if batch.moves:
+                self._write(writer, batch)
+            else:
+                writer.keep_alive()
+            if not self._behind:
+                self._level_at = time.monotonic()
+                stop.wait(PACE if batch.moves else 0)
+
+    def _write(self, writer: Writer, batch: Batch) -> None:
+        began = time.monotonic()
+        writer.write(batch)
+        self._observer.written(batch.records, batch.rows, time.monotonic() - began)
+        for why, records in batch.ignored.items():
+            self._observer.ignored(why, records)
+        for problem, records in batch.unreadable.items():
+            self._observer.unreadable(problem, records)
+        self._behind -= batch.records
+        self._delay = FIRST_DELAY
+
+
+def _recover(writer: Writer, source: Source) -> Mapping[int, Partition]:
+    """The partitions as the tables have them, and the source on its way from where their folds must begin."""
+    stored = writer.positions(source.partitions)
+    if len(stored) != source.partitions:
+        raise TopicMismatch(
+            f"expected the {len(stored)} partitions that the tables know, the topic has {source.partitions}: partitions part "
+            "runs from their records when their number changes; project another topic into another schema"
+        )
+    partitions = {position.partition: Partition(position) for position in stored}
+    source.assign({number: partition.low for number, partition in partitions.items()})
+    return partitions
+
+
+def _fold(partitions: Mapping[int, Partition], deliveries: Sequence[Delivery]) -> Batch:
+    batch = Batch()
+    for delivery in deliveries:
+        partitions[delivery.partition].apply(delivery, batch)
+    for number in {delivery.partition for delivery in deliveries}:
+        partitions[number].close(batch)
+    return batch

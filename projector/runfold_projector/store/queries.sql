@@ -1,0 +1,210 @@
+-- Every statement of the store but the migrations, by name. Parameters are named as the columns they fill; those of the row
+-- statements are arrays, one element per row, so that a statement takes any number of rows and few parameters.
+
+-- name: positions
+-- low: where the oldest run of the partition begins that is not final.
+select
+    o.partition,
+    o.next_offset,
+    o.lease_epoch,
+    o.lease_worker,
+    o.last_record_at,
+    (select min(r.first_offset) from run r where r.partition = o.partition and r.finished_at is null) as low
+from projection_offset o
+where o.topic = %(topic)s
+order by o.partition;
+
+-- name: add_positions
+insert into projection_offset (topic, partition)
+select %(topic)s, generate_series(0, %(partitions)s - 1)
+on conflict do nothing;
+
+-- name: other_topic
+select topic from projection_offset where topic <> %(topic)s limit 1;
+
+-- name: move
+-- Moves partitions on, each from where the writer found it: one that somebody else moved meanwhile stays, and is not counted.
+update projection_offset
+set
+    next_offset = new.next_offset,
+    lease_epoch = new.lease_epoch,
+    lease_worker = new.lease_worker,
+    last_record_at = new.last_record_at,
+    updated_at = now()
+from unnest(
+    %(partition)s::int[], %(found)s::bigint[], %(next_offset)s::bigint[], %(lease_epoch)s::bigint[], %(lease_worker)s::text[],
+    %(last_record_at)s::timestamptz[]
+) as new (partition, found, next_offset, lease_epoch, lease_worker, last_record_at)
+where
+    projection_offset.topic = %(topic)s
+    and projection_offset.partition = new.partition
+    and projection_offset.next_offset = new.found;
+
+-- name: insert_runs
+-- The first run of an id has the row; a later one, which only a log without its beginning can show, has none.
+insert into run (
+    id, agent, tenant, status, reason, detail, waiting_tool_use_id, retry_at, input, output, metadata, model, agent_hash,
+    requested_at, started_at, finished_at, last_progress_at, deadline, token_budget, cost_ceiling_usd, timeout_ms, max_steps,
+    progress_timeout_ms, steps, input_tokens, output_tokens, cache_write_5m_tokens, cache_write_1h_tokens, cache_read_tokens,
+    total_tokens, wasted_tokens, cost_usd, request_digest, partition, first_offset, last_offset
+)
+select * from unnest(
+    %(id)s::uuid[], %(agent)s::text[], %(tenant)s::text[], %(status)s::text[], %(reason)s::text[], %(detail)s::text[],
+    %(waiting_tool_use_id)s::text[], %(retry_at)s::timestamptz[], %(input)s::text[], %(output)s::text[],
+    %(metadata)s::text[]::jsonb[], %(model)s::text[], %(agent_hash)s::text[], %(requested_at)s::timestamptz[],
+    %(started_at)s::timestamptz[], %(finished_at)s::timestamptz[], %(last_progress_at)s::timestamptz[],
+    %(deadline)s::timestamptz[], %(token_budget)s::bigint[], %(cost_ceiling_usd)s::numeric[], %(timeout_ms)s::bigint[],
+    %(max_steps)s::bigint[], %(progress_timeout_ms)s::bigint[], %(steps)s::bigint[], %(input_tokens)s::bigint[],
+    %(output_tokens)s::bigint[], %(cache_write_5m_tokens)s::bigint[], %(cache_write_1h_tokens)s::bigint[],
+    %(cache_read_tokens)s::bigint[], %(total_tokens)s::bigint[], %(wasted_tokens)s::bigint[], %(cost_usd)s::numeric[],
+    %(request_digest)s::text[], %(partition)s::int[], %(first_offset)s::bigint[], %(last_offset)s::bigint[]
+)
+on conflict (id) do nothing;
+
+-- name: update_runs
+-- Never back, never after the end.
+update run
+set
+    status = new.status,
+    reason = new.reason,
+    detail = new.detail,
+    waiting_tool_use_id = new.waiting_tool_use_id,
+    retry_at = new.retry_at,
+    output = new.output,
+    model = new.model,
+    agent_hash = new.agent_hash,
+    started_at = new.started_at,
+    finished_at = new.finished_at,
+    last_progress_at = new.last_progress_at,
+    steps = new.steps,
+    input_tokens = new.input_tokens,
+    output_tokens = new.output_tokens,
+    cache_write_5m_tokens = new.cache_write_5m_tokens,
+    cache_write_1h_tokens = new.cache_write_1h_tokens,
+    cache_read_tokens = new.cache_read_tokens,
+    total_tokens = new.total_tokens,
+    wasted_tokens = new.wasted_tokens,
+    cost_usd = new.cost_usd,
+    last_offset = new.last_offset
+from unnest(
+    %(id)s::uuid[], %(status)s::text[], %(reason)s::text[], %(detail)s::text[], %(waiting_tool_use_id)s::text[],
+    %(retry_at)s::timestamptz[], %(output)s::text[], %(model)s::text[], %(agent_hash)s::text[], %(started_at)s::timestamptz[],
+    %(finished_at)s::timestamptz[], %(last_progress_at)s::timestamptz[], %(steps)s::bigint[], %(input_tokens)s::bigint[],
+    %(output_tokens)s::bigint[], %(cache_write_5m_tokens)s::bigint[], %(cache_write_1h_tokens)s::bigint[],
+    %(cache_read_tokens)s::bigint[], %(total_tokens)s::bigint[], %(wasted_tokens)s::bigint[], %(cost_usd)s::numeric[],
+    %(first_offset)s::bigint[], %(last_offset)s::bigint[]
+) as new (
+    id, status, reason, detail, waiting_tool_use_id, retry_at, output, model, agent_hash, started_at, finished_at,
+    last_progress_at, steps, input_tokens, output_tokens, cache_write_5m_tokens, cache_write_1h_tokens, cache_read_tokens,
+    total_tokens, wasted_tokens, cost_usd, first_offset, last_offset
+)
+where
+    run.id = new.id
+    and run.first_offset = new.first_offset
+    and run.last_offset < new.last_offset
+    and run.finished_at is null;
+
+-- name: start_steps
+-- A start clears what the attempt before left.
+insert into run_step (
+    run_id, seq, kind, status, attempt, failures, model, tool, tool_use_id, model_seq, idempotency_key, side_effect, worker,
+    started_at, started_offset, last_offset
+)
+select
+    new.run_id, new.seq, new.kind, 'STARTED', new.attempt, new.failures, new.model, new.tool, new.tool_use_id, new.model_seq,
+    new.idempotency_key, new.side_effect, new.worker, new.started_at, new.started_offset, new.started_offset
+from unnest(
+    %(run_id)s::uuid[], %(seq)s::bigint[], %(run_first_offset)s::bigint[], %(kind)s::text[], %(attempt)s::bigint[],
+    %(failures)s::bigint[], %(model)s::text[], %(tool)s::text[], %(tool_use_id)s::text[], %(model_seq)s::bigint[],
+    %(idempotency_key)s::text[], %(side_effect)s::text[], %(worker)s::text[], %(started_at)s::timestamptz[],
+    %(started_offset)s::bigint[]
+) as new (
+    run_id, seq, run_first_offset, kind, attempt, failures, model, tool, tool_use_id, model_seq, idempotency_key, side_effect,
+    worker, started_at, started_offset
+)
+join run on run.id = new.run_id and run.first_offset = new.run_first_offset
+on conflict (run_id, seq) do update
+set
+    kind = excluded.kind,
+    status = excluded.status,
+    attempt = excluded.attempt,
+    failures = excluded.failures,
+    model = excluded.model,
+    stop_reason = null,
+    model_seq = excluded.model_seq,
+    tool = excluded.tool,
+    tool_use_id = excluded.tool_use_id,
+    idempotency_key = excluded.idempotency_key,
+    side_effect = excluded.side_effect,
+    input_tokens = null,
+    output_tokens = null,
+    cache_write_5m_tokens = null,
+    cache_write_1h_tokens = null,
+    cache_read_tokens = null,
+    cost_usd = null,
+    latency_ms = null,
+    error_reason = null,
+    error_type = null,
+    error_message = null,
+    http_status = null,
+    request_id = null,
+    worker = excluded.worker,
+    started_at = excluded.started_at,
+    finished_at = null,
+    started_offset = excluded.started_offset,
+    finished_offset = null,
+    last_offset = excluded.last_offset
+where run_step.last_offset < excluded.last_offset;
+
+-- name: end_steps
+-- Where an end says nothing of a column, the start's value stays.
+update run_step
+set
+    status = new.status,
+    failures = coalesce(new.failures, run_step.failures),
+    model = coalesce(new.model, run_step.model),
+    stop_reason = new.stop_reason,
+    input_tokens = new.input_tokens,
+    output_tokens = new.output_tokens,
+    cache_write_5m_tokens = new.cache_write_5m_tokens,
+    cache_write_1h_tokens = new.cache_write_1h_tokens,
+    cache_read_tokens = new.cache_read_tokens,
+    cost_usd = new.cost_usd,
+    latency_ms = new.latency_ms,
+    error_reason = new.error_reason,
+    error_type = new.error_type,
+    error_message = new.error_message,
+    http_status = new.http_status,
+    request_id = new.request_id,
+    finished_at = new.finished_at,
+    finished_offset = new.finished_offset,
+    last_offset = new.finished_offset
+from unnest(
+    %(run_id)s::uuid[], %(seq)s::bigint[], %(run_first_offset)s::bigint[], %(status)s::text[], %(failures)s::bigint[],
+    %(model)s::text[], %(stop_reason)s::text[], %(input_tokens)s::bigint[], %(output_tokens)s::bigint[],
+    %(cache_write_5m_tokens)s::bigint[], %(cache_write_1h_tokens)s::bigint[], %(cache_read_tokens)s::bigint[],
+    %(cost_usd)s::numeric[], %(latency_ms)s::bigint[], %(error_reason)s::text[], %(error_type)s::text[],
+    %(error_message)s::text[], %(http_status)s::bigint[], %(request_id)s::text[], %(finished_at)s::timestamptz[],
+    %(finished_offset)s::bigint[]
+) as new (
+    run_id, seq, run_first_offset, status, failures, model, stop_reason, input_tokens, output_tokens, cache_write_5m_tokens,
+    cache_write_1h_tokens, cache_read_tokens, cost_usd, latency_ms, error_reason, error_type, error_message, http_status,
+    request_id, finished_at, finished_offset
+)
+join run on run.id = new.run_id and run.first_offset = new.run_first_offset
+where
+    run_step.run_id = new.run_id
+    and run_step.seq = new.seq
+    and run_step.last_offset < new.finished_offset;
+
+-- name: run
+select * from run where id = %(id)s;
+
+-- name: steps
+select * from run_step where run_id = %(run_id)s order by seq;
+
+-- name: runs
+select * from run;
+
+-- name: applied
+select next_offset from projection_offset where topic = %(topic)s and partition = %(partition)s;

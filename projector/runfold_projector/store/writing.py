@@ -1,0 +1,107 @@
+"""The tables as the projector writes them: rows and offsets in ONE transaction, offsets moved by compare-and-set."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Self
+
+import psycopg
+
+from runfold.core.errors import ConfigError
+from runfold_projector.batch import Batch, Position
+from runfold_projector.rows import RunRow, RunState, StepEnd, StepStart
+from runfold_projector.store.errors import Overtaken, translated
+from runfold_projector.store.migrate import migrate_session
+from runfold_projector.store.session import Row, connect
+from runfold_projector.store.sql import SQL
+
+Columns = RunRow | RunState | StepStart | StepEnd | Position
+SIGN_OF_LIFE = 5.0  # seconds; the session would be ended after `session.WRITING`'s idle_session_timeout
+_LEAD = "select pg_try_advisory_lock(hashtextextended('runfold project ' || %s || ' ' || %s, 0)) as leads"
+
+
+class Writer:
+    """One session of the database, as long as it lasts. Blocking; one thread uses it. Every method raises `StoreError`,
+    after which the session is of no use: close it and open another."""
+
+    def __init__(self, connection: psycopg.Connection[Row], topic: str, schema: str) -> None:
+        self._connection, self._topic, self._schema = connection, topic, schema
+        self._spoke = time.monotonic()
+
+    @classmethod
+    def open(cls, dsn: str, topic: str, schema: str = "public") -> Self:
+        """Connect, bring the tables to this build's version. ConfigError when they are those of another topic."""
+        with translated("connecting to the database"):
+            writer = cls(connect(dsn, schema), topic, schema)
+        try:
+            migrate_session(writer._connection, schema)
+            writer._check_topic()
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def _check_topic(self) -> None:
+        with translated("reading the topic of the tables"):
+            row = self._connection.execute(SQL["other_topic"], {"topic": self._topic}).fetchone()
+        if row is not None:
+            raise ConfigError(
+                f"expected the tables of topic {self._topic!r} in schema {self._schema!r}, found those of {row['topic']!r}: "
+                "use another schema or database for this topic"
+            )
+
+    def lead(self) -> bool:
+        """Become the one projector of the topic that writes, if there is none: as long as the session lasts."""
+        with translated("asking for the lead"):
+            row = self._connection.execute(_LEAD, [self._schema, self._topic]).fetchone()
+        return row is not None and bool(row["leads"])
+
+    def positions(self, partitions: int) -> list[Position]:
+        """How far the tables have come in each partition, in order."""
+        with translated("reading the positions"), self._connection.transaction():
+            self._connection.execute(SQL["add_positions"], {"topic": self._topic, "partitions": partitions})
+            rows = self._connection.execute(SQL["positions"], {"topic": self._topic}).fetchall()
+        return [Position(**row) for row in rows]
+
+    def write(self, batch: Batch) -> None:
+        """All of ``batch`` in one transaction, or nothing. Raises `Overtaken` when a partition stands elsewhere by now.
+
+        1. Move the partitions: whoever else does so waits here, and then finds them elsewhere.
+        2. Write the runs, the new ones first. 3. Write the steps, starts before ends.
+        """
+        with translated("writing a batch"), self._connection.transaction():
+            with self._connection.pipeline():
+                moved = self._connection.execute(SQL["move"], {"topic": self._topic, **_moves(batch)})
+                self._put("insert_runs", batch.new_runs, batch.new_run_states)
+                self._put("update_runs", batch.run_states)
+                self._put("start_steps", list(batch.starts.values()))
+                self._put("end_steps", list(batch.ends.values()))
+            if moved.rowcount != len(batch.moves):
+                raise Overtaken("another projector moved the tables on: this one gives way")
+        self._spoke = time.monotonic()
+
+    def _put(self, statement: str, *tables: Sequence[Columns]) -> None:
+        """Execute a statement for rows whose columns come from one or more lists of dataclasses."""
+        if tables[0]:
+            parameters = {name: values for table in tables for name, values in columns(table).items()}
+            self._connection.execute(SQL[statement], parameters)
+
+    def keep_alive(self) -> None:
+        """A sign of life, when there was none for some seconds: keeps the session, or finds that it is gone."""
+        if time.monotonic() > self._spoke + SIGN_OF_LIFE:
+            with translated("keeping the session"):
+                self._connection.execute("select 1")
+            self._spoke = time.monotonic()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def columns(rows: Sequence[Columns]) -> dict[str, list[Any]]:
+    """Rows as columns: what ``unnest`` takes apart again."""
+    return {column.name: [getattr(row, column.name) for row in rows] for column in fields(rows[0])}
+
+
+def _moves(batch: Batch) -> dict[str, list[Any]]:
+    found = [before.next_offset for before, _ in batch.moves]
+    return {**columns([after for _, after in batch.moves]), "found": found}
