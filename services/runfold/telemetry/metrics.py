@@ -64,9 +64,31 @@ class ProjectorMetrics:
     """What a projector process exports."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.leads = Gauge("runfold_projector_leads", "1 where this projector writes, 0 where it stands by.", registry=registry)
         self.applied = Counter("runfold_projected_records", "Records projected.", registry=registry)
-        self.lag_records = Gauge("runfold_projection_lag_records", "Committed records not projected yet.", registry=registry)
-        self.lag_seconds = Gauge("runfold_projection_lag_seconds", "Age of the oldest of them.", registry=registry)
+        self.rows = Counter("runfold_projected_rows", "Rows written.", registry=registry)
+        self.write = Histogram(
+            "runfold_projection_seconds", "What one transaction takes.", buckets=LOG_SECONDS, registry=registry
+        )
+        self.ignored = Counter("runfold_projection_ignored", "Records that changed no run.", ["why"], registry=registry)
+        self.unreadable = Counter("runfold_projection_unreadable", "Records passed over.", ["problem"], registry=registry)
+        self.retries = Counter("runfold_projection_retries", "New beginnings after an error.", ["error"], registry=registry)
+        self.lag_records = Gauge("runfold_projection_lag_records", "Offsets in the log, not in the tables.", registry=registry)
+        self.lag_seconds = Gauge("runfold_projection_lag_seconds", "How old what the tables show may be.", registry=registry)
+
+
+class ApiMetrics:
+    """What an API process exports. ``route`` is a template, never a path."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter("runfold_http_requests", "Requests answered.", ["method", "route", "status"], registry=registry)
+        self.seconds = Histogram(
+            "runfold_http_request_seconds",
+            "From a request's head to the end of its answer.",
+            ["method", "route"],
+            buckets=LOG_SECONDS,
+            registry=registry,
+        )
 
 
 def expose(registry: CollectorRegistry, host: str, port: int) -> int:

@@ -1,0 +1,35 @@
+"""Cancelling a run: a command to its owner, who decides.
+
+The API sees the run as the projection has it. A run that ends at that very moment may have been answered 202: the owner then
+rejects the command and nothing changes.
+"""
+
+import uuid
+
+from runfold.api.problems import Problem
+from runfold.api.reads import Reads, in_time
+from runfold.core.errors import LogUnavailable
+from runfold.core.events import RunCancelRequested, Status
+from runfold.ports import Commands
+
+REQUESTED_BY = "api"
+
+
+async def cancel(run_id: str, commands: Commands, reads: Reads) -> tuple[Status, bool]:
+    """(the run's status as far as it is known, whether a command was sent). Raises `Problem`: 404 for an unknown run, 409 for one
+    that ended in another way."""
+    row = await reads.run(run_id)
+    if row is None:
+        raise unknown(run_id)
+    status = Status(row["status"])
+    if status is Status.CANCELLED:
+        return status, False
+    if status.final:
+        raise Problem(409, "run_finished", f"the run has ended: it is {status}", id=run_id, status=status)
+    command = RunCancelRequested(run_id=run_id, command_id=str(uuid.uuid4()), requested_by=REQUESTED_BY)
+    await in_time(commands.send(command), LogUnavailable)
+    return status, True
+
+
+def unknown(run_id: str) -> Problem:
+    return Problem(404, "run_not_found", f"there is no run {run_id}: neither in the projection nor in the log behind it")

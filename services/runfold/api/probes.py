@@ -1,0 +1,60 @@
+"""What those who watch the process ask: is it alive, can it serve, what has it counted."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from runfold.api.problems import Problem
+from runfold.core.errors import RunfoldError
+from runfold.ports import ReadModel, Tail
+
+PROBE_SECONDS = 3.0
+
+_ANY_RUN = "00000000-0000-0000-0000-000000000000"
+_BEYOND_THE_END = 2**62  # an offset: the log has to say where it ends and has nothing to send
+
+Probe = Callable[[], Awaitable[object]]
+
+
+def probes_of(projection: ReadModel, tail: Tail) -> dict[str, Probe]:
+    """Questions that the projection and the log can only answer when they are there."""
+    return {
+        "projection": lambda: projection.applied(0),
+        "log": lambda: tail.records(_ANY_RUN, _BEYOND_THE_END),
+    }
+
+
+def routes(probes: Mapping[str, Probe], registry: CollectorRegistry) -> APIRouter:
+    """``/healthz``, ``/readyz`` and ``/metrics``."""
+    router = APIRouter(tags=["operations"], include_in_schema=False)
+
+    @router.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @router.get("/readyz")
+    async def readyz() -> dict[str, object]:
+        answers = await asyncio.gather(*map(_answers, probes.values()))
+        checks = {name: "ok" if answered else "unavailable" for name, answered in zip(probes, answers, strict=True)}
+        if not all(answers):
+            raise Problem(503, "not_ready", "a part that requests need does not answer", checks=checks)
+        return {"status": "ready", "checks": checks}
+
+    @router.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={"content-type": content_type})
+
+    return router
+
+
+async def _answers(probe: Probe) -> bool:
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            await probe()
+    except (RunfoldError, TimeoutError):
+        return False
+    return True

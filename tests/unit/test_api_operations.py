@@ -1,0 +1,124 @@
+"""What those who watch and those who write clients rely on: probes, metrics, the shape of errors, OpenAPI."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from runfold.api import probes
+from runfold.core.events import RunRequested
+from runfold.core.run import Run
+from tests.unit.api_client import problem, world
+
+UNKNOWN = "3b241101-e2bb-4255-8caf-4136c566a962"
+
+
+async def test_alive_says_nothing_of_what_stands_behind() -> None:
+    async with world() as here:
+        here.broker.stop()
+        here.projection.up = False
+        answer = await here.client.get("/healthz")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize("down", ["log", "projection"])
+async def test_ready_means_that_log_and_projection_answer(down: str) -> None:
+    async with world() as here:
+        assert (await here.client.get("/readyz")).status_code == 200
+        here.projection.up = down != "projection"
+        here.broker.up = down != "log"
+        error = problem(await here.client.get("/readyz"), 503)
+        assert error["code"] == "not_ready"
+        assert error["checks"] == {"log": "ok", "projection": "ok"} | {down: "unavailable"}
+
+
+async def test_a_probe_that_hangs_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "PROBE_SECONDS", 0.05)
+    async with world(ready={"stuck": asyncio.Event().wait}) as here:
+        assert problem(await here.client.get("/readyz"), 503)["checks"] == {"stuck": "unavailable"}
+
+
+async def test_a_port_that_hangs_is_503_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runfold.api.reads.ANSWER_SECONDS", 0.05)
+    async with world() as here:
+        here.broker.latency = 3600
+        async with asyncio.timeout(5):
+            problem(await here.client.post("/api/runs", json={"input": "go"}), 503)
+            problem(await here.client.get(f"/api/runs/{UNKNOWN}"), 503)
+            problem(await here.client.post(f"/api/runs/{UNKNOWN}/cancel"), 503)
+
+
+async def test_metrics_count_by_route_and_never_by_run() -> None:
+    async with world() as here:
+        run_id = await here.submit()
+        await here.client.get(f"/api/runs/{run_id}")
+        await here.client.get("/somewhere/else")
+        await here.client.request("BREW", "/coffee")
+        text = (await here.client.get("/metrics")).text
+        assert 'runfold_http_requests_total{method="GET",route="/api/runs/{id}",status="200"} 1.0' in text
+        assert 'runfold_http_requests_total{method="GET",route="unmatched",status="404"} 1.0' in text
+        assert 'method="OTHER"' in text
+        assert run_id not in text
+        assert "coffee" not in text
+
+
+async def test_each_exchange_is_told_with_its_run() -> None:
+    async with world() as here:
+        run_id = await here.submit()
+        await here.client.get(f"/api/runs/{run_id}/timeline")
+        one, other = here.exchanges
+        assert (one.method, one.route, one.status, one.run_id) == ("POST", "/api/runs", 202, None)
+        assert (other.route, other.run_id) == ("/api/runs/{id}/timeline", run_id)
+        assert other.seconds > 0
+
+
+async def test_routing_errors_have_the_shape_of_all_errors() -> None:
+    async with world() as here:
+        assert problem(await here.client.get("/nowhere"), 404)["code"] == "not_found"
+        wrong = await here.client.delete("/api/runs")
+        assert problem(wrong, 405)["code"] == "method_not_allowed"
+        assert "GET" in wrong.headers["allow"] or "POST" in wrong.headers["allow"]
+
+
+async def test_what_nobody_expected_is_a_500_that_tells_nothing() -> None:
+    async with world() as here:
+
+        async def broken(run_id: str) -> Any:
+            raise ZeroDivisionError("secret")
+
+        here.projection.run = broken  # type: ignore[method-assign]
+        answer = await here.client.get(f"/api/runs/{UNKNOWN}")
+        assert problem(answer, 500)["code"] == "internal_error"
+        assert "secret" not in answer.text
+        assert here.exchanges[-1].status == 500
+
+
+async def test_openapi_describes_requests_answers_and_errors() -> None:
+    async with world() as here:
+        api = (await here.client.get("/openapi.json")).json()
+        submit = api["paths"]["/api/runs"]["post"]
+        content = submit["requestBody"]["content"]["application/json"]
+        assert content["schema"]["properties"]["tokenBudget"]["description"]
+        assert (await here.client.post("/api/runs", json=content["example"])).status_code == 202
+        assert {"202", "408", "413", "415", "422", "503"} <= set(submit["responses"])
+        assert [parameter["name"] for parameter in submit["parameters"]] == ["Idempotency-Key"]
+        assert {"200", "202", "404", "409", "422", "503"} <= set(api["paths"]["/api/runs/{id}/cancel"]["post"]["responses"])
+        assert "HTTPValidationError" not in json.dumps(api), "errors have one shape"
+        for path in api["paths"].values():
+            for operation in path.values():
+                errors = [answer for status, answer in operation["responses"].items() if status >= "400"]
+                assert errors
+                assert all("ErrorBody" in json.dumps(answer["content"]) for answer in errors)
+
+
+def test_the_fold_and_the_projector_make_the_same_row() -> None:
+    """A run reads the same from the log and from SQL."""
+    rows = pytest.importorskip("runfold_projector.rows")
+    from runfold.api.rows import row_of
+
+    request = RunRequested(run_id=UNKNOWN, agent="a", input="go")
+    run = Run(request=request, partition=0, first_offset=0, requested_at=1_700_000_000_123)
+    parts = rows.RunRow.of(run), rows.RunState.of(run)
+    columns = {name: getattr(row, name) for row in parts for name in row.__slots__}
+    assert {name: columns[name] for name in row_of(run)} == row_of(run)
