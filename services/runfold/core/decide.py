@@ -2,6 +2,7 @@
 
 ``busy`` names the attempts, as (seq, attempt), that the asking worker has in hand: being started, running, or ended and not yet
 in the log. An attempt that is open in the log and not in hand died with its worker, and is made again or left to a person.
+Other decisions are repeated until their event is in the run.
 """
 
 from collections.abc import Collection
@@ -22,9 +23,8 @@ def decide(run: Run, now: int, busy: Collection[Attempt] = (), since: int = 0) -
     """What to do now, in order. The last is a `WaitUntil` unless the run ends. Times are broker ms."""
     if run.status.final:
         return []
-    if (tripped := guards.ended(run, now, since)) is not None:
-        return [tripped]
-    actions = _actions(run, now, busy)
+    tripped = guards.ended(run, now, since)
+    actions: list[Decision] = _actions(run, now, busy) if tripped is None else [tripped]
     if any(isinstance(action, Finish) for action in actions):
         return actions
     return [*actions, WaitUntil(_wake_at(run, now, since))]
@@ -49,32 +49,55 @@ def _wake_at(run: Run, now: int, since: int) -> int:
 
 def _model(run: Run, now: int, busy: Collection[Attempt]) -> list[Decision]:
     step = run.step
-    if (step.seq, step.attempt) in busy and step.open:
+    if _in_hand(step.seq, step.attempt, step.open, busy):
         return []
     if step.retry_at is not None and now < step.retry_at:
         return []
     if step.attempt - step.failures >= MAX_STARTS:
         return [Suspend(Reason.CRASH_LOOP, f"model step {step.seq} was started {step.attempt} times and its worker died")]
-    if run.truncated >= MAX_TRUNCATED or (run.truncated and _room(run, run.truncated - 1) >= LARGEST_ANSWER):
-        return [Finish(Status.FAILED, Reason.MAX_TOKENS, f"{run.truncated} answers in a row were cut off by max_tokens")]
-    if (tripped := guards.exhausted(run, step.seq)) is not None:
-        return [tripped]
-    return [CallModel(step.seq, step.attempt + 1, _reserve(run))]
+    tripped = _hopeless(run) or guards.exhausted(run, step.seq) or _too_little(run)
+    return [tripped or CallModel(step.seq, step.attempt + 1, _reserve(run))]
+
+
+def _in_hand(seq: int, attempt: int, is_open: bool, busy: Collection[Attempt]) -> bool:
+    """Whether the last attempt of a step, or the one after it, is in the worker's hands."""
+    return (is_open and (seq, attempt) in busy) or (seq, attempt + 1) in busy
+
+
+def _hopeless(run: Run) -> Finish | None:
+    """Why no further answer would be of use."""
+    asked, cut = _max_tokens(run), run.truncated
+    if not 1 <= asked <= LARGEST_ANSWER:
+        return Finish(Status.FAILED, Reason.CONFIG, f"max_tokens must be 1 to {LARGEST_ANSWER}, the definition has {asked}")
+    if cut >= MAX_TRUNCATED or (cut and _room(run, cut) <= _room(run, cut - 1)):
+        return Finish(Status.FAILED, Reason.MAX_TOKENS, f"{cut} answers in a row were cut off by max_tokens")
+    return None
+
+
+def _too_little(run: Run) -> Suspend | None:
+    """Whether the budget leaves the next answer no more room than the last one had, which was cut."""
+    if not run.truncated or (left := _reserve(run)) > (had := _room(run, run.truncated - 1)):
+        return None
+    return Suspend(Reason.BUDGET, f"an answer was cut off at {had} tokens and the budget leaves {left} for the next")
+
+
+def _max_tokens(run: Run) -> int:
+    assert run.started is not None
+    return run.started.definition.max_tokens
 
 
 def _room(run: Run, truncated: int) -> int:
-    assert run.started is not None
-    return min(run.started.definition.max_tokens << truncated, LARGEST_ANSWER)
+    return min(_max_tokens(run) << truncated, LARGEST_ANSWER)
 
 
 def _reserve(run: Run) -> int:
     """max_tokens of the next request: never more than what the budget leaves."""
     room, budget = _room(run, run.truncated), run.request.limits.token_budget
-    return room if budget is None else min(room, budget - run.usage.total)
+    return room if budget is None else min(room, budget - run.spent)
 
 
 def _tools(run: Run, busy: Collection[Attempt]) -> list[Decision]:
-    due = [call for call in run.calls if call.status is None and not (call.open and (call.seq, call.attempt) in busy)]
+    due = [call for call in run.calls if call.status is None and not _in_hand(call.seq, call.attempt, call.open, busy)]
     stuck = [decision for call in due if (decision := _stuck(call)) is not None]
     ready = tuple(call for call in due if _stuck(call) is None)
     fresh = [call for call in ready if call.attempt == 0]

@@ -1,5 +1,7 @@
 """What stops a run from taking another step: checked before each one, derived from the log alone, so no restart resets any."""
 
+from decimal import Decimal
+
 from runfold.core.decisions import Finish, Suspend
 from runfold.core.events import Reason, Status
 from runfold.core.run import Run
@@ -15,7 +17,7 @@ def ended(run: Run, now: int, since: int) -> Finish | Suspend | None:
     if now >= run.deadline:
         return Finish(Status.TIMED_OUT, Reason.DEADLINE, "the run's deadline passed")
     if (limit := no_progress_at(run, since)) is not None and now >= limit:
-        return Finish(Status.TIMED_OUT, Reason.NO_PROGRESS, "no step ended within the progress timeout")
+        return Finish(Status.TIMED_OUT, Reason.NO_PROGRESS, "no step began or ended within the progress timeout")
     return None
 
 
@@ -36,14 +38,19 @@ def no_progress_at(run: Run, since: int) -> int | None:
 
 
 def exhausted(run: Run, next_seq: int) -> Finish | Suspend | None:
-    """Guards before a further step: budgets and the step cap. A final answer that is already there is not withheld by them."""
+    """Guards before a further step: step cap and budgets. A final answer that is already there is not withheld by them."""
     if next_seq > run.max_steps:
         return Finish(Status.FAILED, Reason.STEP_CAP, f"the run may take {run.max_steps} steps and asked for more")
     budget, ceiling = run.request.limits.token_budget, run.request.limits.cost_ceiling
-    if budget is not None and run.usage.total >= budget:
-        return Suspend(Reason.BUDGET, f"{run.usage.total} of {budget} tokens are spent")
+    if budget is not None and run.spent >= budget:
+        return Suspend(Reason.BUDGET, f"{run.spent} of {budget} tokens are spent")
     if ceiling is not None and run.cost is None:
         return Suspend(Reason.BUDGET, "the run has a cost ceiling and its cost is not known: a model without a price answered")
     if ceiling is not None and run.cost is not None and run.cost >= ceiling:
-        return Suspend(Reason.BUDGET, f"{run.cost} of {ceiling} USD are spent")
+        return Suspend(Reason.BUDGET, f"{_usd(run.cost)} of {_usd(ceiling)} USD are spent")
     return None
+
+
+def _usd(amount: Decimal) -> str:
+    """Without the zeros that the log's fixed scale adds."""
+    return f"{amount.normalize():f}"
