@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
 from runfold.core import conversation
 from runfold.core.conversation import DEEPEST, Message, ToolUse, read_turn, tool_results
 from runfold.testing.given import text, tool_use
