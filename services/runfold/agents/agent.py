@@ -40,12 +40,18 @@ class Agent:
         _expect(isinstance(model, str) and model.strip(), f"agent {name}: model must be a model id, got {model!r}")
         _expect(type(max_tokens) is int and max_tokens > 0, f"agent {name}: max_tokens must be an int >= 1, got {max_tokens!r}")
         self.name, self.registry = name, Registry(tools)
-        blocks, fields = _system(name, system), _options(name, options or {})
-        self._definition = _define(name, model, max_tokens, blocks, self.registry.definitions(), fields)
+        self._system, self._options = _system(name, system), _options(name, options or {})
+        self._definition = self._define(model, max_tokens)
 
-    def definition(self) -> AgentDefinition:
-        """What a new run of this agent starts with. Equal agents have equal hashes, whichever process asks."""
-        return self._definition
+    def definition(self, *, model: str | None = None, max_tokens: int | None = None) -> AgentDefinition:
+        """What a new run of this agent starts with, with what its request overrides. Equal agents have equal hashes."""
+        own = self._definition
+        if model is None and max_tokens is None:
+            return own
+        return self._define(model or own.model, max_tokens or own.max_tokens)
+
+    def _define(self, model: str, max_tokens: int) -> AgentDefinition:
+        return _define(self.name, model, max_tokens, self._system, self.registry.definitions(), self._options)
 
     def __repr__(self) -> str:
         return f"<agent {self.name}: {self._definition.model}, tools: {', '.join(self.registry.names) or 'none'}>"

@@ -20,10 +20,10 @@ class App:
         self._threads = Threads()
         self._executors = {name: Executor(agent.registry, self._threads) for name, agent in self.agents.items()}
 
-    def definition(self, agent: str) -> AgentDefinition | None:
-        """What a new run of this agent starts with. None: this app has no such agent."""
+    def definition(self, agent: str, *, model: str | None = None, max_tokens: int | None = None) -> AgentDefinition | None:
+        """What a new run of this agent starts with, with what its request overrides. None: this app has no such agent."""
         found = self.agents.get(agent)
-        return None if found is None else found.definition()
+        return None if found is None else found.definition(model=model, max_tokens=max_tokens)
 
     def tools(self, agent: str) -> Tools:
         """The tools of an agent. Of one that this app does not have (any more): none, and each call's result says so."""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from runfold.config import Settings
 from runfold.core.errors import StackError
 from runfold.local.display import shown
 from runfold.local.jars import KafkaJars
@@ -27,8 +26,7 @@ def main() -> None:
 
 
 def _run(directory: Path, training: bool) -> None:
-    settings = Settings()
-    jars = KafkaJars(settings.cache_dir, settings.maven_mirror)
+    jars = KafkaJars()
     with contextlib.ExitStack() as open_until_the_end:
         with shown(Console(stderr=True)) as progress:
             if training:

@@ -59,9 +59,11 @@ def _die_with_guard(end: int) -> Callable[[], object] | None:
 
 
 def _leave_root(owned: Path) -> None:
-    """PostgreSQL refuses uid 0. In a user namespace root's files appear to be nobody's; where there is none, become nobody."""
+    """PostgreSQL refuses uid 0. In a user namespace root's files appear to be nobody's; where there is none, become nobody.
+
+    Once they are nobody's, a namespace that knows of root alone could not reach them."""
     nobody = pwd.getpwnam("nobody")
-    if sys.platform == "linux" and ctypes.CDLL(None).unshare(CLONE_NEWUSER) == 0:
+    if owned.stat().st_uid == 0 and sys.platform == "linux" and ctypes.CDLL(None).unshare(CLONE_NEWUSER) == 0:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{nobody.pw_uid} 0 1")
         Path("/proc/self/gid_map").write_text(f"{nobody.pw_gid} 0 1")

@@ -8,15 +8,15 @@ import hashlib
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
+from runfold.config import Settings
 from runfold.core.errors import StackError
 from runfold.local.progress import Progress, silent
 from runfold.local.wheels import INSTALL
 
-CACHE = Path("~/.cache/runfold")
 SIZE_MB = 43
 LOCK = resources.files("runfold.local").joinpath("kafka-jars.lock").read_text("utf-8")
 
@@ -39,10 +39,12 @@ LOCKED = [Jar(*line.split()) for line in LOCK.splitlines() if not line.startswit
 
 @dataclass(frozen=True, slots=True)
 class KafkaJars:
-    """The jars under the directory `cache`; `mirror` is the URL of a Maven repository to use instead of the public one."""
+    """The jars under the directory `cache`; `mirror` is the URL of a Maven repository to use instead of the public one.
 
-    cache: Path = CACHE
-    mirror: str = ""
+    Both are by default what RUNFOLD_CACHE_DIR and RUNFOLD_MAVEN_MIRROR say."""
+
+    cache: Path = field(default_factory=lambda: Settings().cache_dir)
+    mirror: str = field(default_factory=lambda: Settings().maven_mirror)
 
     @property
     def directory(self) -> Path:

@@ -58,6 +58,11 @@ class GuardedProcess:
     def guard_pid(self) -> int:
         return self._guard.pid
 
+    def check_alive(self) -> None:
+        """StackError, with the end of its log, if it has ended."""
+        if (code := self._guard.poll()) is not None:
+            raise StackError(self._failure(code, 0))
+
     def wait_until(self, done: Callable[[], bool], timeout: float) -> None:
         """Return when `done()`; StackError, with the end of the log, if the process ends first or after `timeout` seconds."""
         deadline = time.monotonic() + timeout

@@ -129,8 +129,14 @@ class Flow:
         """Whether something is under way that should be in the log before the partition is let go."""
         return any(step.committed or step.end is not None for step in self.hand.values())
 
+    def stop_steps(self) -> None:
+        """Abort what is under way. What has ended stays in hand: the log may still have to be told."""
+        for step in list(self.hand.values()):
+            if step.end is None:
+                self._let_go(step.attempt)
+
     def drop(self) -> None:
-        """Abort everything under way."""
+        """Forget everything, aborting what is under way."""
         for attempt in list(self.hand):
             self._let_go(attempt)
         if self.timer is not None:

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.02
 REPEAT_SECONDS = 0.1  # an unchanged grant is said again: its age is what tells a worker that its keeper lives
 SILENCE_SECONDS = 5.0  # a worker that has not answered for so long is replaced
+CONFIG_EXIT = 78  # of a worker that its settings or its app keep from starting: the next one would fare no better
 GRACE_SECONDS = 5.0  # beyond the worker's own drain limit; then it is killed
 DEATHS, WINDOW, BACKOFF_SECONDS = 3, 60.0, (5.0, 60.0)
 
@@ -94,6 +95,8 @@ class Keeper:
         self._worker.join()
         log.error("worker process %s %s (exit code %s): the next one is started", self._worker.pid, what, self._worker.exitcode)
         self._pipe.close()
+        if self._worker.exitcode == CONFIG_EXIT:
+            raise SystemExit(CONFIG_EXIT)
         self._deaths.append(time.monotonic())
         self._hire()
 

@@ -257,7 +257,7 @@ class Partition:
         if not self.draining:
             self._plan(flow)
         if flow.ahead.status.final:
-            flow.drop()  # whatever still runs: nothing of it may follow the end
+            flow.stop_steps()  # nothing may follow the end
         else:
             self._begin_steps(flow)
 

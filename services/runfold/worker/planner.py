@@ -67,13 +67,14 @@ class Planner:
 
     def _begin(self, run: Run) -> RunEvent:
         request = run.request
-        if not self.resources.agents.knows(request.agent):
-            detail = f"this worker serves no agent {request.agent[:100]!r}"
-            return self._finish(Finish(Status.FAILED, Reason.UNKNOWN_AGENT, detail), run)
         try:
-            definition = self.resources.agents.definition(request)
+            agents = self.resources.agents
+            definition = agents.definition(request.agent, model=request.model, max_tokens=request.max_tokens)
         except ConfigError as error:
             return self._finish(Finish(Status.FAILED, Reason.CONFIG, str(error)[:500]), run)
+        if definition is None:
+            detail = f"this worker serves no agent {request.agent[:100]!r}"
+            return self._finish(Finish(Status.FAILED, Reason.UNKNOWN_AGENT, detail), run)
         if request.limits.cost_ceiling is not None and not self.resources.pricing.knows(definition.model, run.requested_at):
             detail = f"the run has a cost ceiling and model {definition.model[:100]!r} has no known price"
             return self._finish(Finish(Status.FAILED, Reason.CONFIG, detail), run)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Protocol
 
-from runfold.core.events import AgentDefinition, RunRequested, Usage
+from runfold.core.events import AgentDefinition, Usage
 from runfold.ports import Log, Model, Observer, Tools
 from runfold.worker.slots import Slots
 
@@ -14,11 +14,11 @@ from runfold.worker.slots import Slots
 class Agents(Protocol):
     """The agents this worker serves."""
 
-    def definition(self, request: RunRequested) -> AgentDefinition:
-        """The agent as a run is to have it, with what the request overrides. Raises `ConfigError` naming what is wrong."""
-        ...
+    def definition(self, agent: str, *, model: str | None = None, max_tokens: int | None = None) -> AgentDefinition | None:
+        """The agent as a new run is to have it, with what its request overrides. None: there is no such agent here.
 
-    def knows(self, agent: str) -> bool: ...
+        Raises `ConfigError` for an override that cannot be used."""
+        ...
 
     def tools(self, agent: str) -> Tools:
         """Also for an agent that is gone: then every call is answered that its tool does not exist."""

@@ -1,0 +1,5 @@
+"""``python -m runfold.cli``: the same as ``runfold``."""
+
+from runfold.cli import main
+
+main()

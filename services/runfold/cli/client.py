@@ -1,0 +1,45 @@
+"""The HTTP API as the command line uses it."""
+
+from typing import Any
+
+import httpx
+
+from runfold.core.errors import RunfoldError
+
+TIMEOUT = httpx.Timeout(10.0)
+
+
+class ApiError(RunfoldError):
+    """The HTTP API refused or was not there."""
+
+
+class Client:
+    """Raises `ApiError` for every answer that is no success."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._http = httpx.Client(base_url=self._url, timeout=TIMEOUT)
+
+    def get(self, path: str, **query: Any) -> Any:
+        return self._ask("GET", path, params={name: value for name, value in query.items() if value is not None})
+
+    def post(self, path: str, body: dict[str, Any] | None = None, headers: dict[str, str] | None = None) -> Any:
+        return self._ask("POST", path, json=body, headers=headers)
+
+    def _ask(self, method: str, path: str, **words: Any) -> Any:
+        try:
+            answer = self._http.request(method, path, **words)
+        except httpx.HTTPError as error:
+            advice = "start it (`runfold dev`) or name it with --api"
+            raise ApiError(f"the API at {self._url} does not answer ({error}): {advice}") from error
+        if not answer.is_success:
+            raise ApiError(f"{method} {path}: {answer.status_code}: {_said(answer)}")
+        return answer.json()
+
+
+def _said(answer: httpx.Response) -> str:
+    try:
+        error = answer.json()["error"]
+        return f"{error['field']}: {error['message']}" if error.get("field") else str(error["message"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return answer.text[:500]

@@ -1,0 +1,95 @@
+"""Commands about the log itself: its topic, and a run folded from it."""
+
+import asyncio
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from runfold.cli.options import Bootstrap, Json, Topic, need_bootstrap, settings
+from runfold.config import Settings
+from runfold.core.errors import RunfoldError
+from runfold.core.events import Record
+from runfold.core.run import Run, fold
+from runfold.log.codec import codec_for
+from runfold.log.kafka import KafkaTail, check_topic, create_topic
+
+out = Console(soft_wrap=True, highlight=False, markup=False)
+
+
+def create(
+    partitions: Annotated[int, typer.Option(min=1, help="For the life of the topic.")] = 12,
+    bootstrap: Bootstrap = None,
+    topic: Topic = None,
+) -> None:
+    """Create the topic and its dead-letter topic as Runfold needs them."""
+    chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic))
+    create_topic(chosen, partitions)
+    print(f"{chosen.topic}: created with {partitions} partitions")
+
+
+def check(bootstrap: Bootstrap = None, topic: Topic = None) -> None:
+    """Check that the topic is what Runfold needs. Exit code 1, and what differs, if not."""
+    chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic))
+    found = check_topic(chosen)
+    print(f"{chosen.topic}: ok, {found} partitions")
+
+
+def replay(
+    run_id: Annotated[str, typer.Argument(help="Which run.")],
+    bootstrap: Bootstrap = None,
+    topic: Topic = None,
+    as_json: Json = False,
+) -> None:
+    """Fold a run from the log alone and print its conversation as the model sees it."""
+    chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic))
+    records = asyncio.run(_records(chosen, run_id))
+    run = fold(records)
+    if run is None:
+        raise RunfoldError(f"the log {chosen.topic!r} knows no run {run_id}")
+    print(json.dumps(_document(run), ensure_ascii=False)) if as_json else _print(run)
+
+
+async def _records(chosen: Settings, run_id: str) -> list[Record]:
+    tail = await KafkaTail.open(chosen, codec_for(chosen.registry_url, chosen.topic))
+    try:
+        return await tail.records(run_id, 0)
+    finally:
+        await tail.close()
+
+
+def _document(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "status": run.status,
+        "reason": run.reason,
+        "steps": run.steps,
+        "totalTokens": run.usage.total,
+        "costUsd": None if run.cost is None else str(run.cost),
+        "output": run.output,
+        "lastOffset": run.last_offset,
+        "messages": [{"role": message.role, "content": json.loads(message.content_json)} for message in run.messages],
+    }
+
+
+def _print(run: Run) -> None:
+    for message in run.messages:
+        out.print(f"{message.role}:")
+        for block in json.loads(message.content_json):
+            out.print(f"  {_block(block)}")
+    reason = f" reason={run.reason}" if run.reason else ""
+    out.print(f"{run.status}{reason} steps={run.steps} tokens={run.usage.total} offset={run.last_offset}")
+
+
+def _block(block: dict[str, Any]) -> str:
+    match block.get("type"):
+        case "text":
+            return str(block["text"])
+        case "tool_use":
+            return f"{block['name']}({json.dumps(block['input'], ensure_ascii=False)}) id={block['id']}"
+        case "tool_result":
+            mark = "error " if block.get("is_error") else ""
+            return f"{mark}result of {block['tool_use_id']}: {json.dumps(block['content'], ensure_ascii=False)}"
+        case _:
+            return json.dumps(block, ensure_ascii=False)

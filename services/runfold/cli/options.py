@@ -1,0 +1,34 @@
+"""Options that several commands share, and how they and the environment become `Settings`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from runfold.config import Settings
+from runfold.core.errors import ConfigError
+
+Bootstrap = Annotated[str | None, typer.Option(help="Kafka, host:port[,host:port] (RUNFOLD_BOOTSTRAP).", show_default=False)]
+Dsn = Annotated[str | None, typer.Option(help="PostgreSQL, postgresql://… (RUNFOLD_DSN).", show_default=False)]
+Topic = Annotated[str | None, typer.Option(help="The topic that is the log (RUNFOLD_TOPIC).", show_default=False)]
+Group = Annotated[str | None, typer.Option(help="The workers' consumer group (RUNFOLD_GROUP).", show_default=False)]
+Api = Annotated[str, typer.Option(envvar="RUNFOLD_API", help="Where the HTTP API is.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document for scripts instead of text for people.")]
+
+DEFAULT_API = "http://127.0.0.1:8080"
+
+
+def settings(**overrides: Any) -> Settings:
+    """The environment's settings with those options that were given."""
+    return Settings(**{name: value for name, value in overrides.items() if value is not None})
+
+
+def need_bootstrap(chosen: Settings) -> Settings:
+    if not chosen.bootstrap:
+        raise ConfigError("no Kafka given: set RUNFOLD_BOOTSTRAP or --bootstrap (`runfold dev` starts one and prints it)")
+    return chosen
+
+
+def need_dsn(chosen: Settings) -> Settings:
+    if not chosen.dsn:
+        raise ConfigError("no PostgreSQL given: set RUNFOLD_DSN or --dsn (`runfold dev` starts one and prints it)")
+    return chosen

@@ -1,0 +1,88 @@
+"""Commands that are processes of a deployment: worker, api, projector. Each runs until SIGTERM or Ctrl-C."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runfold.cli import wiring
+from runfold.cli.options import Bootstrap, Dsn, Group, Topic, need_bootstrap, need_dsn, settings
+from runfold.core.errors import ConfigError
+from runfold.telemetry.logs import speak
+
+log = logging.getLogger("runfold")
+
+
+def worker(
+    app: Annotated[str, typer.Option(help="Your agents: file.py:name or package.module:name.")],
+    name: Annotated[str, typer.Option(help="In leases, rows and logs; default: made up.")] = "",
+    bootstrap: Bootstrap = None,
+    topic: Topic = None,
+    group: Group = None,
+) -> None:
+    """Carry runs: a keeper process that holds the lease, and the worker process that it restarts."""
+    chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic, group=group))
+    name = name or f"worker-{os.urandom(3).hex()}"
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # the fork server inherits it: only the keeper answers to signals
+    wiring.preload()
+    speak(chosen.log_format, name)
+    wiring.check_log(chosen)
+    keeper = wiring.keeper(wiring.WorkerSpec(chosen, _absolute(app), name))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: keeper.stop())
+    keeper.run()
+
+
+def _absolute(app: str) -> str:
+    """The same app for a process that may have another working directory. A missing file is said before anything starts."""
+    place, colon, name = app.rpartition(":") if ".py:" in app else (app, "", "")
+    if not place.endswith(".py"):
+        return app
+    if not Path(place).is_file():
+        raise ConfigError(f"app {app!r}: there is no file {place}")
+    return f"{Path(place).resolve()}{colon}{name}"
+
+
+def api(
+    host: Annotated[str | None, typer.Option(help="Address to listen on (RUNFOLD_HOST).", show_default=False)] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0: a free one (RUNFOLD_PORT).", show_default=False)] = None,
+    bootstrap: Bootstrap = None,
+    dsn: Dsn = None,
+    topic: Topic = None,
+    ready_file: Annotated[Path | None, typer.Option(help="Write the URL here once it listens.", show_default=False)] = None,
+) -> None:
+    """Serve the HTTP API."""
+    chosen = need_dsn(need_bootstrap(settings(host=host, port=port, bootstrap=bootstrap, dsn=dsn, topic=topic)))
+    speak(chosen.log_format, "api")
+    wiring.check_log(chosen)
+
+    def bound(number: int) -> None:
+        url = f"http://{chosen.host}:{number}"
+        log.info("the API listens on %s", url)
+        if ready_file is not None:
+            ready_file.write_text(url)
+
+    asyncio.run(wiring.serve_api(chosen, bound))
+
+
+def projector(
+    bootstrap: Bootstrap = None,
+    dsn: Dsn = None,
+    topic: Topic = None,
+    schema: Annotated[str, typer.Option(help="PostgreSQL schema of the tables.")] = "public",
+) -> None:
+    """Keep the tables in PostgreSQL up to date with the log."""
+    chosen = need_dsn(need_bootstrap(settings(bootstrap=bootstrap, dsn=dsn, topic=topic)))
+    speak(chosen.log_format, "projector")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    wiring.project(chosen, schema, stop)
+    sys.exit(0)
