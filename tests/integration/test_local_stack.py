@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
+
 from runfold.core.errors import StackError
 from runfold.local import Kafka, KafkaJars, LocalStack, Postgres, java, loopback, postgres
 from runfold.local.checks import checks
@@ -54,14 +55,6 @@ Kafka(Path(sys.argv[1])).start()
 """
 
 
-def kill(*servers: int) -> None:
-    for pid in servers:
-        ended = os.pidfd_open(pid)
-        os.kill(pid, signal.SIGKILL)
-        assert select.select([ended], [], [], 15)[0], f"{pid} survived kill -9"
-        os.close(ended)
-
-
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
@@ -97,17 +90,23 @@ def create_topic(bootstrap: str) -> None:
 
 
 def test_kill_9_of_the_servers_loses_nothing(tmp_path: Path) -> None:
-    root, large = tmp_path / "ein Büro, unter: uns", os.urandom(1_100_000)
-    with LocalStack(root) as stack:
+    large = os.urandom(1_100_000)
+    with LocalStack(tmp_path / "ein Büro, unter: uns") as stack:
+        assert stack.kafka
+        assert stack.postgres
         create_topic(stack.bootstrap)
         commit(stack.bootstrap, large)
         with psycopg.connect(stack.dsn) as connection:
             connection.execute("create table seen as select 1 as number")
-        assert stack.kafka
-        assert stack.postgres
-        before = stack.bootstrap, stack.dsn
-        kill(stack.kafka.pid, stack.postgres.pid)
-    with LocalStack(root) as stack:
+        before, servers = (stack.bootstrap, stack.dsn), (stack.kafka, stack.postgres)
+        for server in servers:
+            pid = server.pid
+            server.kill()
+            assert not alive(pid)
+            with pytest.raises(StackError, match=f"expected {server.title} to be running"):
+                _ = server.pid
+        for server in servers:
+            server.start()
         assert (stack.bootstrap, stack.dsn) == before
         commit(stack.bootstrap, b"after")  # completes, too, a transaction whose marker the kill has prevented
         assert committed(stack.bootstrap, 2) == [large, b"after"]
@@ -115,25 +114,16 @@ def test_kill_9_of_the_servers_loses_nothing(tmp_path: Path) -> None:
             assert connection.execute("select number from seen").fetchall() == [(1,)]
 
 
-def test_a_broker_can_be_killed_and_started_again_in_its_place(broker: Kafka) -> None:
-    create_topic(broker.bootstrap)
-    commit(broker.bootstrap, b"before")
-    pid, bootstrap = broker.pid, broker.bootstrap
-    broker.kill()
-    assert not alive(pid)
-    assert not loopback.listening(broker.port)
-    with pytest.raises(StackError, match="expected Kafka to be running"):
-        _ = broker.pid
-    broker.start()
-    assert broker.bootstrap == bootstrap
-    commit(bootstrap, b"after")
-    assert committed(bootstrap, 2) == [b"before", b"after"]
+@pytest.fixture(scope="module")
+def owned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory whose stack has many owners in turn."""
+    return tmp_path_factory.mktemp("owned")
 
 
 @pytest.fixture
-def owner(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs a stack in `tmp_path`, leading a group of its own, as a shell would start it, with a fork in it."""
-    command = [sys.executable, "-c", FORKING_OWNER, str(tmp_path)]
+def owner(owned: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs a stack, leading a process group as under a shell, with a fork of its own in that group."""
+    command = [sys.executable, "-c", FORKING_OWNER, str(owned)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0) as process:
         assert process.stdout
         assert "postgresql://" in process.stdout.readline()
@@ -141,24 +131,24 @@ def owner(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_servers_die_with_a_killed_owner_and_the_next_start_waits_for_them(owner: subprocess.Popen[str], tmp_path: Path) -> None:
-    servers = pids(tmp_path)
+def test_servers_die_with_a_killed_owner_and_the_next_start_waits_for_them(owner: subprocess.Popen[str], owned: Path) -> None:
+    servers = pids(owned)
     owner.kill()
-    with LocalStack(tmp_path) as stack:
+    with LocalStack(owned) as stack:
         assert not any(map(alive, servers))
         assert stack.bootstrap
-    assert not any(map(alive, pids(tmp_path)))
+    assert not any(map(alive, pids(owned)))
 
 
-def test_sigterm_stops_everything(owner: subprocess.Popen[str], tmp_path: Path) -> None:
-    servers = pids(tmp_path)
+def test_sigterm_stops_everything(owner: subprocess.Popen[str], owned: Path) -> None:
+    servers = pids(owned)
     owner.terminate()
     assert owner.wait(30) == 0
     assert not any(map(alive, servers))
 
 
-def test_ctrl_c_stops_everything(owner: subprocess.Popen[str], tmp_path: Path) -> None:
-    servers = pids(tmp_path)
+def test_ctrl_c_stops_everything(owner: subprocess.Popen[str], owned: Path) -> None:
+    servers = pids(owned)
     os.killpg(owner.pid, signal.SIGINT)
     assert owner.wait(30) == 0
     assert not any(map(alive, servers))
@@ -259,6 +249,7 @@ def test_an_unreachable_registry_is_explained_and_leaves_nothing(tmp_path: Path)
 
 
 def test_a_damaged_jar_is_explained_and_deleted(tmp_path: Path) -> None:
+    KafkaJars().fetch()
     jars = KafkaJars(tmp_path)
     shutil.copytree(KafkaJars().directory, jars.directory)
     damaged = jars.directory / "lz4-java-1.11.2.jar"
@@ -306,6 +297,7 @@ def test_the_doctor_hears_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_the_doctor_hears_what_is_there() -> None:
+    KafkaJars().fetch()
     for check in checks(KafkaJars()):
         assert check.ok, check
         assert not check.remedy
