@@ -1,13 +1,14 @@
 """The HTTP API put together from its ports. It produces commands and reads the projection; it never decides."""
 
 from collections.abc import Mapping
+from importlib.metadata import version
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from runfold.api import probes, problems, routes
 from runfold.api.body import BodyGuard
-from runfold.api.exchanges import Exchanges, Observe, measured
+from runfold.api.exchanges import Exchanges, Observe, measured, told
 from runfold.api.idempotency import Submissions
 from runfold.api.probes import Probe
 from runfold.api.reads import Reads
@@ -28,18 +29,19 @@ def create_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     body_seconds: float = BODY_SECONDS,
     registry: CollectorRegistry | None = None,
-    observe: Observe | None = None,
+    observe: Observe = told,
     ready: Mapping[str, Probe] | None = None,
 ) -> FastAPI:
     """The ASGI application. The ports stay the caller's to close.
 
     A body may have ``max_body_bytes`` and must be complete within ``body_seconds``. ``/metrics`` shows ``registry``, to which the
-    API's own metrics are added. ``observe`` is told of each exchange. ``ready`` replaces the questions that ``/readyz`` asks.
+    API's own metrics are added. ``observe`` is told of each exchange, by default it writes a log line. ``ready`` replaces the
+    questions that ``/readyz`` asks.
     """
     registry = CollectorRegistry() if registry is None else registry
     app = FastAPI(
         title="Runfold",
-        version="0.1.0",
+        version=version("runfold"),
         description=_DESCRIPTION,
         redirect_slashes=False,
         docs_url=None,  # their pages load scripts from somebody else's server
@@ -51,5 +53,5 @@ def create_app(
     app.include_router(probes.routes(probes.probes_of(projection, tail) if ready is None else ready, registry))
     problems.install(app)
     app.add_middleware(BodyGuard, max_bytes=max_body_bytes, seconds=body_seconds)
-    app.add_middleware(Exchanges, observers=(measured(ApiMetrics(registry)), *([observe] if observe else [])))
+    app.add_middleware(Exchanges, observers=(measured(ApiMetrics(registry)), observe))
     return app

@@ -1,5 +1,6 @@
 """Each answered request, for the log and the metrics: route templates and canonical run ids only, nothing a client can invent."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from runfold.telemetry.metrics import ApiMetrics
 UNMATCHED = "unmatched"  # the route of a path that is none
 OTHER = "OTHER"  # any method but these
 METHODS = frozenset({"GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+log = logging.getLogger("runfold.api")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +70,18 @@ def measured(metrics: ApiMetrics) -> Observe:
         metrics.seconds.labels(exchange.method, exchange.route).observe(exchange.seconds)
 
     return observe
+
+
+def told(exchange: Exchange) -> None:
+    """An observer that writes a line per exchange: what the server failed as a warning, all else for debugging."""
+    fields = {
+        "http.request.method": exchange.method,
+        "http.response.status_code": exchange.status,
+        "http.route": exchange.route,
+        "event.duration": round(exchange.seconds * 1e9),
+    }
+    if exchange.run_id is not None:
+        fields["runfold.run.id"] = exchange.run_id
+    level = logging.WARNING if exchange.status >= 500 else logging.DEBUG
+    milliseconds = round(exchange.seconds * 1000)
+    log.log(level, "%s %s %d %dms", exchange.method, exchange.route, exchange.status, milliseconds, extra=fields)
