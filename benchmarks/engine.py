@@ -52,6 +52,9 @@ from runfold.telemetry.watch import Watch
 from runfold.worker.resources import Resources
 from runfold.worker.worker import Worker
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, too
+from benchmarks.lane import percentiles  # after the line above
+
 WARM_SECONDS = 2.0
 CONTENT = json.dumps(
     [{"type": "text", "text": "m" * 900}, {"type": "tool_use", "id": "TOOL", "name": "nothing", "input": {"n": 1}}]
@@ -157,8 +160,6 @@ async def measure(bootstrap: str, partitions: int, runs: int, seconds: float) ->
     await asyncio.sleep(seconds)
     watch.measuring = False
     stop.set()
-    from lane import percentiles  # beside this file
-
     return {"per_s": round(len(watch.steps) / seconds), **percentiles(watch.steps)}
 
 
@@ -168,26 +169,25 @@ async def measure(bootstrap: str, partitions: int, runs: int, seconds: float) ->
 def in_process_of_its_own(what: str, bootstrap: str, partitions: int, runs: int, seconds: float) -> dict[str, float]:
     numbers = {"--bootstrap": bootstrap, "--partitions": partitions, "--runs": runs, "--seconds": seconds}
     words = [str(word) for pair in numbers.items() for word in pair]
-    here = Path(__file__).parent
-    command = [here / "lane.py"] if what == "lane" else [here / "engine.py", "--alone"]
-    out = subprocess.run([sys.executable, *map(str, command), *words], check=True, stdout=subprocess.PIPE, text=True).stdout
-    result: dict[str, float] = json.loads(out)
+    command = ["-m", "benchmarks.lane"] if what == "lane" else ["-m", "benchmarks.engine", "--alone"]
+    here = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, *command, *words], check=True, stdout=subprocess.PIPE, text=True, cwd=here)
+    result: dict[str, float] = json.loads(done.stdout)
     return result
 
 
 def compare(bootstrap: str, partitions: int, runs: int, seconds: float) -> dict[str, Any]:
     """In turn and twice, so that a slow minute of the machine hits both."""
 
-    def both(number: int, part: float) -> tuple[dict[str, float], dict[str, float]]:
-        turns = [
-            (in_process_of_its_own("lane", *(args := (bootstrap, partitions, number, part))), in_process_of_its_own("engine", *args))
-            for _ in range(2)
-        ]
-        lanes, engines = zip(*turns, strict=True)
-        return ({key: mean(each[key] for each in side) for key in side[0]} for side in (lanes, engines))  # type: ignore[return-value]
+    def side_by_side(number: int, part: float) -> tuple[dict[str, float], dict[str, float]]:
+        lanes, engines = list[dict[str, float]](), list[dict[str, float]]()
+        for _ in range(2):
+            lanes.append(in_process_of_its_own("lane", bootstrap, partitions, number, part))
+            engines.append(in_process_of_its_own("engine", bootstrap, partitions, number, part))
+        return _means(lanes), _means(engines)
 
-    lane_many, many = both(runs, seconds / 2)
-    lane_one, one = both(1, min(seconds, 6) / 2)
+    lane_many, many = side_by_side(runs, seconds / 2)
+    lane_one, one = side_by_side(1, min(seconds, 6) / 2)
     return {
         "steps_per_s": round(many["per_s"]),
         "step_ms": {"1": _ms(one), str(runs): _ms(many)},
@@ -199,6 +199,10 @@ def compare(bootstrap: str, partitions: int, runs: int, seconds: float) -> dict[
         "partitions": partitions,
         "seconds": seconds,
     }
+
+
+def _means(results: list[dict[str, float]]) -> dict[str, float]:
+    return {key: mean(result[key] for result in results) for key in results[0]}
 
 
 def _ms(side: dict[str, float]) -> dict[str, float]:
@@ -217,9 +221,11 @@ def main() -> None:
     if words.alone:
         print(json.dumps(asyncio.run(measure(words.bootstrap, words.partitions, words.runs, words.seconds))), flush=True)
         os._exit(0)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
-        with LocalStack(Path(root), bootstrap=words.bootstrap, dsn="none needed") as stack:
-            print(json.dumps(compare(stack.bootstrap, words.partitions, words.runs, words.seconds)))
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root,
+        LocalStack(Path(root), bootstrap=words.bootstrap, dsn="none needed") as stack,
+    ):
+        print(json.dumps(compare(stack.bootstrap, words.partitions, words.runs, words.seconds)))
 
 
 if __name__ == "__main__":
