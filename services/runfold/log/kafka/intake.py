@@ -144,6 +144,7 @@ class Intake:
     def _reassign(self, assigned: Assigned) -> None:
         self._consumer.incremental_unassign([self._at(assigned)])
         self._consumer.incremental_assign([self._at(assigned)])
+        self._consumer.resume([self._at(assigned)])  # a pause outlives its assignment
 
     def _at(self, assigned: Assigned) -> TopicPartition:
         return TopicPartition(self._topic, assigned.partition, assigned.next)

@@ -19,6 +19,11 @@ class KafkaReading:
         self.taken = 0
         self.closed = False
 
+    @property
+    def waiting(self) -> int:
+        """Records that have arrived and that nobody took."""
+        return sum(len(batch) for batch, _ in self._batches)
+
     def __aiter__(self) -> AsyncIterator[Sequence[Delivery]]:
         return self
 

@@ -4,6 +4,8 @@ The AdminClient lives here alone, for the length of one call: while the broker i
 `create_topic` and `check_topic` are for the command line and for a process that is starting, never for a worker at work.
 """
 
+import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -49,6 +51,7 @@ def create_topic(settings: Settings, partitions: int, replication: int = -1) -> 
     admin = AdminClient(client.admin(settings))
     futures = admin.create_topics([NewTopic(name, partitions, replication, config=config) for name in names])
     created = [_created(futures[name], name) for name in names]
+    _wait_for(admin, names)
     return all(created)
 
 
@@ -81,6 +84,16 @@ def _created(future: "Future[None]", name: str) -> bool:
             raise LogUnavailable(f"topic {name}: no broker answers: {error}") from None
         raise TopicMismatch(f"topic {name} cannot be created: {error}") from None
     return True
+
+
+def _wait_for(admin: AdminClient, names: Sequence[str]) -> None:
+    """Until the broker that we talk to shows the topics: the controller knows them a little earlier."""
+    deadline = time.monotonic() + ADMIN_SECONDS
+    for name in names:
+        while name not in admin.list_topics(timeout=ADMIN_SECONDS).topics:
+            if time.monotonic() > deadline:
+                raise LogUnavailable(f"topic {name} was created, but the brokers do not show it within {ADMIN_SECONDS} s")
+            time.sleep(0.02)
 
 
 def _config_of(admin: AdminClient, topic: str) -> dict[str, str]:
