@@ -30,6 +30,7 @@ from runfold.worker.clock import BrokerClock
 from runfold.worker.flow import Flow, Step, StepEnded
 from runfold.worker.lane import Lane
 from runfold.worker.planner import Planner
+from runfold.worker.poison import Poison
 from runfold.worker.resources import Resources
 from runfold.worker.step import call_model, call_tool
 
@@ -47,7 +48,9 @@ class Partition:
         self.shard = Shard(number)
         self.flows: dict[str, Flow] = {}
         self.lane = Lane(number, resources, grant, self)
-        self.clock = BrokerClock(lambda: asyncio.get_running_loop().time())
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
+        self.clock = BrokerClock(self._now)
         self.planner = Planner(resources)
         self.owned = self.draining = False
         self._reading: Reading | None = None
@@ -58,7 +61,7 @@ class Partition:
         self._quiet = asyncio.Event()
         self._touched: dict[str, Flow] = {}
         self._parked: set[str] = set()  # runs that only a newer build can go on with
-        self._poison: list[Unreadable] = []  # not yet in the dead-letter topic: our position stays before them
+        self._poison = Poison(resources.log)
 
     # ---- life
 
@@ -106,8 +109,8 @@ class Partition:
     # ---- for the lane
 
     def position(self) -> Position:
-        unburied = self._poison[0].offset if self._poison else self.shard.next_offset
-        return Position(max(self._inherited.next, min(unburied, self.shard.next_offset)), self.shard.low)
+        reached = self._poison.before(self.shard.next_offset)
+        return Position(max(self._inherited.next, reached), self.shard.low)
 
     async def begin_reading(self) -> None:
         if self._reading is None:
@@ -192,10 +195,8 @@ class Partition:
         if delivery.offset < self._inherited.next:
             return
         self.resources.observer.unreadable(delivery)
-        if delivery.problem is not Problem.NULL_VALUE:
-            self._poison.append(delivery)
-            if len(self._poison) == 1:
-                self._spawn(self._bury())
+        if delivery.problem is not Problem.NULL_VALUE and self._poison.add(delivery):
+            self._spawn(self._bury())
 
     def _parks(self, delivery: Unreadable) -> bool:
         """A record that only a newer build can read stops its run in this worker's view, and nothing else."""
@@ -209,13 +210,7 @@ class Partition:
         return True
 
     async def _bury(self) -> None:
-        while self._poison:
-            try:
-                await self.resources.log.dead_letter(self._poison[0])
-                del self._poison[0]
-            except LogError as error:
-                log.warning("partition %d: the dead-letter topic does not take a record: %s", self.number, error)
-                await asyncio.sleep(1.0)
+        await self._poison.bury()
         self.lane.moved()
 
     # ---- owning
@@ -288,7 +283,7 @@ class Partition:
             return
         if flow.timer is not None:
             flow.timer.cancel()
-        flow.timer = asyncio.get_running_loop().call_at(when, self._advance, flow)
+        flow.timer = self._loop.call_at(when, self._advance, flow)
 
     # ---- acting
 
@@ -319,8 +314,5 @@ class Partition:
     def _check_quiet(self) -> None:
         if self.draining and self.lane.idle and not any(flow.working for flow in self.flows.values()):
             self._quiet.set()
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
 
 
