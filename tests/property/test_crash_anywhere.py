@@ -1,12 +1,13 @@
 """Kill the worker around any append; a fresh worker goes on from the log alone, on the memory log and on a real Kafka.
 
-For each n: the process is gone right before, or right after, its n-th append. The run must end in the same state, no committed model
-answer may be paid for twice, no tool that was not in doubt may run twice.
+For each n: the process is gone right before, or right after, its n-th append. The run must end in the same state, no committed
+model answer may be paid for twice, no tool that was not in doubt may run twice.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -88,6 +89,10 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         yield world
 
 
+def _has_ended(engine: Engine, run_id: str) -> bool:
+    return run_id in engine.notes.ended
+
+
 async def whole(world: World, run_id: str) -> tuple[list[Record], Run | None]:
     """The committed records of a run, and what they fold to once it has ended."""
     records = await (await world.tail()).records(run_id, 0)
@@ -119,7 +124,7 @@ async def play(world: World, proof: bytes, run_id: str, crash: tuple[int, bool] 
         doomed = Doomed(log, *(crash if crash and workers == 1 else (10_000, False)))
         engine = Engine(doomed, script(), ledger, name=f"worker-{workers}")
         engine.grant([0], proof)
-        ended = asyncio.create_task(engine.notes.until(lambda engine=engine: run_id in engine.notes.ended))
+        ended = asyncio.create_task(engine.notes.until(partial(_has_ended, engine, run_id)))
         died = asyncio.create_task(doomed.died.wait())
         await asyncio.wait([ended, died], return_when=asyncio.FIRST_COMPLETED)
         survived = ended.done() and not died.done() and ended.result() is None
@@ -162,12 +167,13 @@ async def test_an_append_of_unknown_outcome_is_settled_by_reading_the_log(world:
             log = await world.log()
             engine = Engine(Uncertain(log, at, committed), script(), ledger)
             engine.grant([0], proof)
-            await engine.notes.until(lambda engine=engine, run_id=run_id: run_id in engine.notes.ended)
+            await engine.notes.until(partial(_has_ended, engine, run_id))
             await engine.close()
             await log.close()
             assert engine.failures == []
             _, run = await whole(world, run_id)
-            assert run and run.output == "done"
+            assert run is not None
+            assert run.output == "done"
             assert len(ledger.model_calls) == 4, "a result in hand survives the reset"
             assert set(ledger.executions.values()) == {1}
             assert len(engine.notes.resets) == 1

@@ -2,7 +2,11 @@
 
 import typer
 
-from runfold.cli import doctor, log, processes, runs, stack
+from runfold.cli.doctor import doctor
+from runfold.cli.log import check, create, replay
+from runfold.cli.processes import api, projector, worker
+from runfold.cli.runs import cancel, list_runs, submit, watch
+from runfold.cli.stack import demo, dev
 
 app = typer.Typer(
     name="runfold",
@@ -14,16 +18,8 @@ app = typer.Typer(
 topic = typer.Typer(help="The topic that is the log.", no_args_is_help=True)
 app.add_typer(topic, name="topic")
 
-app.command()(stack.demo)
-app.command()(stack.dev)
-app.command()(processes.worker)
-app.command()(processes.api)
-app.command()(processes.projector)
-app.command()(runs.submit)
-app.command(name="runs")(runs.list_runs)
-app.command()(runs.watch)
-app.command()(runs.cancel)
-app.command()(log.replay)
-app.command()(doctor.doctor)
-topic.command(name="create")(log.create)
-topic.command(name="check")(log.check)
+for command in (demo, dev, worker, api, projector, submit, watch, cancel, replay, doctor):
+    app.command()(command)
+app.command(name="runs")(list_runs)
+topic.command()(create)
+topic.command()(check)
