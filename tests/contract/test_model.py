@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
+
 from runfold.core.errors import ModelFailure
 from runfold.core.events import Reason, Usage
 from runfold.model import ScriptedModel, TimeLimited

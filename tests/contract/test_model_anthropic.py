@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+
 from runfold.core.errors import ConfigError, ModelFailure
 from runfold.core.events import Reason
 from runfold.model import Retrying, RetryPolicy, TimeLimited
@@ -138,7 +139,7 @@ async def test_a01_2_a_failure_tells_what_came_without_key_material() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["<!doctype html>\n\n<p>hello</p>", '{"type":"message"}', "", "data: hello\n\n", "data: [1]\n\n"]
+    "body", ["<!doctype html>\n\n<p>content</p>", '{"type":"message"}', "", "data: hello\n\n", "data: [1]\n\n"]
 )
 async def test_a_200_that_is_no_stream_may_pass(body: str) -> None:
     failure = await failure_of(Script().then_fail(200, body=body))
@@ -180,21 +181,27 @@ async def test_a05_1_a_stream_without_content_is_given_up_and_its_connection_clo
         began = time.monotonic()
         with pytest.raises(ModelFailure) as caught:
             await model.complete(model_request())
-        assert 0.35 < time.monotonic() - began < 2
+        assert 0.35 < time.monotonic() - began < 3
         await api.until(lambda: api.requests[0].aborted, within=0.5)
     assert (caught.value.reason, caught.value.retryable) == (Reason.MODEL_TIMEOUT, True)
 
 
 async def test_a05_2_a_slow_answer_is_waited_for() -> None:
     """Slower as a whole than either clock, never silent for as long."""
-    deltas = [item for _ in range(12) for item in (0.1, sse.text_delta("x"))]
+    deltas = [item for _ in range(15) for item in (0.1, sse.text_delta("x"))]
     script = Script().then_sse(
         sse.message_start(), sse.text_start(), *deltas, sse.block_stop(), sse.message_delta("end_turn"), sse.message_stop()
     )
-    async with calling(script, first_byte=0.6, idle=0.6) as (api, model):
+    async with calling(script, first_byte=1, idle=1) as (api, model):
         answer = await model.complete(model_request())
-    assert json.loads(answer.content_json)[0]["text"] == "x" * 12
+    assert json.loads(answer.content_json)[0]["text"] == "x" * 15
     assert api.hits() == 1
+
+
+async def test_headers_are_no_sign_of_life() -> None:
+    async with calling(Script().then_sse("hang"), first_byte=0.1) as (_, model):
+        with pytest.raises(ModelFailure, match=r"no byte of an answer for 0\.1 s"):
+            await model.complete(model_request())
 
 
 async def test_a_server_that_thinks_long_needs_only_the_idle_clock() -> None:
@@ -228,6 +235,16 @@ async def test_a05_3_the_server_sees_a_cancelled_call_go_at_once(script: Script)
             with pytest.raises(asyncio.CancelledError):
                 await call
             await api.until(lambda: api.requests[0].aborted)
+
+
+@pytest.mark.parametrize(
+    "event", [sse.delta(0, "hologram_delta"), sse.error_event("overloaded_error")], ids=["unknown delta", "error"]
+)
+async def test_a_stream_we_have_heard_enough_of_is_closed_from_our_side(event: sse.Event) -> None:
+    async with calling(Script().then_sse(sse.message_start(), sse.text_start(), event, "hang")) as (api, model):
+        with pytest.raises(ModelFailure):
+            await model.complete(model_request())
+        await api.until(lambda: api.requests[0].aborted, within=0.5)
 
 
 async def test_a_broken_call_leaves_nothing_behind() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from runfold.testing import NONCE, FakeMessagesApi, Script, sse
 
 Messages = list[dict[str, Any]]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from runfold.core.errors import ModelFailure
 from runfold.core.events import Reason, Usage
 from runfold.model import exact_json

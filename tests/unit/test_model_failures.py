@@ -1,8 +1,9 @@
 """A failed call is classified by what the API said."""
 
 import pytest
+
 from runfold.core.events import Reason
-from runfold.model.failures import presentable, refusal, retry_after
+from runfold.model.failures import api_failure, presentable, retry_after
 
 
 def body(error_type: str, **details: str) -> dict[str, object]:
@@ -39,7 +40,7 @@ def body(error_type: str, **details: str) -> dict[str, object]:
     ],
 )
 def test_what_the_api_said_decides(status: int, error: object, reason: Reason, retryable: bool) -> None:
-    failure = refusal(status, error, "text", {})
+    failure = api_failure(status, error, "text", {})
     assert (failure.reason, failure.retryable, failure.http_status) == (reason, retryable, status)
 
 

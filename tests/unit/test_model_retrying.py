@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from runfold.core.errors import ModelFailure
 from runfold.core.events import Reason
 from runfold.model import Retrying, RetryPolicy, ScriptedModel

@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+
 from runfold.core.errors import ConfigError
 from runfold.core.events import Usage
 from runfold.model import Prices

@@ -15,7 +15,7 @@ import httpx2
 
 from runfold.core.errors import ConfigError, ModelFailure
 from runfold.core.events import Reason
-from runfold.model.failures import failure, refusal
+from runfold.model.failures import api_failure, failure
 from runfold.model.request import arguments
 from runfold.model.streaming import Event, Opened, StreamedModel
 from runfold.ports import ModelRequest
@@ -59,7 +59,7 @@ class AnthropicModel(StreamedModel):
             yield Opened(response.headers.get("request-id"))
             async for event in events:
                 if event["type"] == "error":
-                    raise refusal(200, event, "error without a message", response.headers, secret=self._secret)
+                    raise api_failure(200, event, "error without a message", response.headers, secret=self._secret)
                 yield event
 
     @asynccontextmanager
@@ -77,7 +77,7 @@ class AnthropicModel(StreamedModel):
     def _not_opened(self, error: Exception) -> ModelFailure:
         match error:
             case anthropic.APIStatusError():
-                return refusal(error.status_code, error.body, error.message, error.response.headers, secret=self._secret)
+                return api_failure(error.status_code, error.body, error.message, error.response.headers, secret=self._secret)
             case anthropic.APIConnectionError(__cause__=cause) if not isinstance(cause, _NEVER_SENT):
                 return self._failure(Reason.CONNECTION, f"no answer: {cause!r}")
             case httpx2.HTTPError():  # while an error's body was read
@@ -90,16 +90,19 @@ class AnthropicModel(StreamedModel):
     async def _read(self, response: httpx2.Response) -> AsyncGenerator[dict[str, Any], None]:
         """The stream's events up to and with ``message_stop``; fewer when it ends early."""
         seen = False
+        stream = anthropic.AsyncStream.raw_events(response)
         try:
-            async with aclosing(_server_sent(response)) as stream:
-                async for event in stream:
-                    seen = True
-                    if event["type"] == "message_stop":
-                        await _let_end(stream)
-                    yield event
+            async for sse in stream:
+                if not sse.data:
+                    continue
+                seen = True
+                event = json.loads(sse.data)
+                if event["type"] == "message_stop":
+                    await _let_end(stream)
+                yield event
         except httpx2.HTTPError as error:
             raise self._failure(Reason.CONNECTION, f"the stream broke off: {error!r}") from error
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise self._failure(Reason.API_ERROR, f"the stream holds what is no event: {error!r}") from error
         kind = response.headers.get("content-type", "")
         if not seen and "text/event-stream" not in kind:
@@ -107,12 +110,6 @@ class AnthropicModel(StreamedModel):
 
     def _failure(self, reason: Reason, message: str) -> ModelFailure:
         return failure(reason, message, secret=self._secret)
-
-
-async def _server_sent(response: httpx2.Response) -> AsyncGenerator[dict[str, Any], None]:
-    async for sse in anthropic.AsyncStream.raw_events(response):
-        if sse.data:
-            yield json.loads(sse.data)
 
 
 async def _let_end(stream: AsyncIterator[Any]) -> None:

@@ -54,7 +54,7 @@ def failure(reason: Reason, message: str, *, secret: str | None = None, **facts:
     return ModelFailure(reason, presentable(message, secret), retryable=reason in _PASSING, **facts)
 
 
-def refusal(status: int, body: object, text: str, headers: Mapping[str, str], *, secret: str | None = None) -> ModelFailure:
+def api_failure(status: int, body: object, text: str, headers: Mapping[str, str], *, secret: str | None = None) -> ModelFailure:
     """What an error of the API means: a status of 4xx or 5xx, or 200 for an error event inside a stream.
 
     ``body`` is the decoded JSON, whatever it is; ``text`` stands in for a message it does not hold.

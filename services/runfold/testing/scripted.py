@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from itertools import count
 
 from runfold.core.events import Reason
-from runfold.model.failures import failure, refusal
+from runfold.model.failures import api_failure, failure
 from runfold.model.streaming import Event, Opened, StreamedModel
 from runfold.ports import ModelRequest
 from runfold.testing import sse
@@ -39,7 +39,7 @@ class ScriptedStream(StreamedModel):
                 case "reset":
                     raise failure(Reason.CONNECTION, "scripted reset")
                 case {"type": "error"}:
-                    raise refusal(200, item, "scripted", {})
+                    raise api_failure(200, item, "scripted", {})
                 case dict() | Opened():
                     yield item
                 case seconds:
@@ -49,7 +49,7 @@ class ScriptedStream(StreamedModel):
 def _items(answer: Answer, model: str, number: int) -> Iterable[Item | Opened]:
     if answer.error is not None:
         body = sse.error_event(answer.error.type, answer.error.message)
-        raise refusal(answer.error.status, body, "scripted", answer.error.headers)
+        raise api_failure(answer.error.status, body, "scripted", answer.error.headers)
     if answer.silence is not None:
         return [answer.silence]
     said = answer.stream if answer.message is None else sse.message_events(spoken(answer.message, model, number))

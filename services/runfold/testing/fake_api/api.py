@@ -205,8 +205,8 @@ class FakeMessagesApi:
 
     def _remember(self, hit: Hit) -> None:
         """What the client must send back as it was."""
-        if hit.status == 200 and "content" in hit.answer:
-            self._thoughts[hit.conversation, hit.turn].append(thinking(hit.answer))
+        if "content" in hit.message:
+            self._thoughts[hit.conversation, hit.turn].append(thinking(hit.message))
 
     # ---- holding and waiting
 

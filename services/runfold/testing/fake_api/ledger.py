@@ -25,6 +25,11 @@ class Hit:
     def request_id(self) -> str:
         return f"req_{self.number}"
 
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message that was begun, empty when the answer was none."""
+        return self.answer if self.status == 200 and isinstance(self.answer, dict) else {}
+
 
 class Ledger:
     """Hits in order of arrival, and a way to wait for them."""
@@ -55,7 +60,7 @@ class Ledger:
             messages = repr((hit.body or {}).get("messages"))
             if messages in answered:
                 repeated.append(hit)
-            if hit.complete and hit.status == 200 and (hit.answer or {}).get("stop_reason") not in (None, "max_tokens"):
+            if hit.complete and hit.message.get("stop_reason") not in (None, "max_tokens"):
                 answered.add(messages)
         return repeated
 
