@@ -122,9 +122,8 @@ async def world(**settings: Any) -> AsyncIterator[World]:
     projection = Projection(broker)
     registry = CollectorRegistry()
     exchanges: list[Exchange] = []
-    app = create_app(
-        MemoryCommands(broker), projection, MemoryTail(broker), registry=registry, observe=exchanges.append, **settings
-    )
+    settings.setdefault("observe", exchanges.append)
+    app = create_app(MemoryCommands(broker), projection, MemoryTail(broker), registry=registry, **settings)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
         yield World(broker, projection, client, registry, exchanges)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 BODY_SECONDS = 1.0
 CHUNK = b"x" * 65536
 
@@ -36,9 +37,8 @@ class Api:
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.unit.api_socket", "1000000", str(BODY_SECONDS), stdout=asyncio.subprocess.PIPE
-    )
+    command = [sys.executable, "-m", "tests.unit.api_socket", "1000000", str(BODY_SECONDS)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
     assert process.stdout is not None
     try:
         port = int(await asyncio.wait_for(process.stdout.readline(), 30))
@@ -72,6 +72,21 @@ async def test_a_chunked_body_of_200_megabytes_is_refused_in_little_memory(api: 
         assert await asyncio.wait_for(answered, 30) == 413
     assert api.megabytes - before < 50
     assert await api.accepted() == 1
+
+
+async def test_a_length_that_is_too_large_is_refused_before_the_body_comes(api: Api) -> None:
+    async with _connection(api) as (reader, writer):
+        writer.write(_head("content-length: 5000000", "expect: 100-continue"))
+        assert await asyncio.wait_for(_status(reader), 10) == 413
+
+
+async def test_a_client_that_reads_only_once_it_has_sent_everything_gets_its_answer(api: Api) -> None:
+    """The connection is not reset under an answer that is still on its way."""
+    for headers in ("transfer-encoding: chunked", "content-length: 20000000"):
+        async with _connection(api) as (reader, writer):
+            writer.write(_head(headers))
+            await _pour(writer, 20_000_000)
+            assert await asyncio.wait_for(_status(reader), 10) == 413
 
 
 async def test_nested_json_of_any_depth_is_refused(api: Api) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
 
 from runfold.api import probes
+from runfold.api.exchanges import told
 from runfold.core.events import RunRequested
 from runfold.core.run import Run
 from tests.unit.api_client import problem, world
@@ -71,6 +73,22 @@ async def test_each_exchange_is_told_with_its_run() -> None:
         assert (one.method, one.route, one.status, one.run_id) == ("POST", "/api/runs", 202, None)
         assert (other.route, other.run_id) == ("/api/runs/{id}/timeline", run_id)
         assert other.seconds > 0
+
+
+async def test_what_the_server_failed_is_logged_with_its_reason_and_its_run(caplog: pytest.LogCaptureFixture) -> None:
+    async with world(observe=told) as here:
+        await here.client.get(f"/api/runs/{UNKNOWN}")
+        assert not caplog.records
+        here.projection.up = False
+        await here.client.get(f"/api/runs/{UNKNOWN}")
+        reason, line = caplog.records
+        assert reason.getMessage() == "projection_unavailable: 'stopped by the test'"
+        assert re.fullmatch(r"GET /api/runs/\{id\} 503 \d+ms", line.getMessage())
+        assert vars(line)["runfold.run.id"] == UNKNOWN
+        caplog.clear()
+        here.broker.stop()
+        await here.client.post("/api/runs", json={"input": "go"})
+        assert "stopped: call start()" in caplog.records[0].getMessage()
 
 
 async def test_routing_errors_have_the_shape_of_all_errors() -> None:

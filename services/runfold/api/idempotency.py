@@ -110,6 +110,6 @@ class Submissions:
     async def _send(self, command: RunRequested) -> None:
         try:
             await in_time(self._commands.send(command), LogUnavailable)
-        except LogError:
+        except LogError as error:
             message = "the log does not answer: whether the run was accepted is not known. Look at it by its runId, or try again"
-            raise unavailable("log_unavailable", message, runId=command.run_id) from None
+            raise unavailable("log_unavailable", message, runId=command.run_id) from error

@@ -5,6 +5,7 @@ was expected and what came, shortened: nothing a client sent is ever echoed at l
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ from runfold.core.errors import LogError, ReadUnavailable, TooLarge
 
 SHOWN = 60  # characters of what a client sent that a message repeats
 RETRY_SECONDS = "1"
+
+log = logging.getLogger("runfold.api")
 
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
@@ -87,7 +90,10 @@ def install(app: FastAPI) -> None:
 
 
 async def _respond(_: Request, error: Exception) -> ProblemResponse:
-    return ProblemResponse(_problem(error))
+    problem = _problem(error)
+    if problem.status == 503:  # the client is told that; the operator, why
+        log.warning("%s: %.500r", problem.code, str(error.__cause__ or error))
+    return ProblemResponse(problem)
 
 
 def _problem(error: Exception) -> Problem:

@@ -6,7 +6,7 @@ clock. null means: not yet, not set, or not known.
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
@@ -122,6 +122,3 @@ class ErrorBody(BaseModel):
 
     error: ErrorDetail
 
-
-def run_view(row: dict[str, Any]) -> RunView:
-    return RunView.model_validate(row)
