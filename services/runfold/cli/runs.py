@@ -66,13 +66,24 @@ def list_runs(
     if as_json:
         print(json.dumps(page))
         return
-    table = Table("id", "agent", "status", "reason", "steps", "tokens", "cost USD", "requested")
+    table = Table(box=None, pad_edge=False)
+    for title in _COLUMNS:
+        table.add_column(title, no_wrap=True)
     for run in page["runs"]:
-        table.add_row(*(_cell(run.get(name)) for name in _COLUMNS))
-    out.print(table)
+        table.add_row(*(_cell(run.get(name)) for name in _COLUMNS.values()))
+    out.print(table, crop=False, soft_wrap=True)
 
 
-_COLUMNS = ("id", "agent", "status", "reason", "steps", "totalTokens", "costUsd", "requestedAt")
+_COLUMNS = {
+    "ID": "id",
+    "AGENT": "agent",
+    "STATUS": "status",
+    "REASON": "reason",
+    "STEPS": "steps",
+    "TOKENS": "totalTokens",
+    "USD": "costUsd",
+    "REQUESTED": "requestedAt",
+}
 
 
 def _cell(value: object) -> str:

@@ -23,7 +23,7 @@ DEMO_APP = "runfold.local.demo_app:agent"
 NO_KEY = "I am a script: set ANTHROPIC_API_KEY before `runfold dev` to talk to a model."
 WITHOUT_A_KEY = Script().then_text(NO_KEY, 20, 15).for_ever()
 
-console = Console(stderr=True, highlight=False)
+console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def demo(

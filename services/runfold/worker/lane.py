@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from runfold.core.errors import Expelled, Fenced, LogError, LogUnavailable
-from runfold.core.events import LeaseAcquired, ModelStepCompleted, OwnerEvent, RunFinished, ToolStepFinished, ToolStepStarted
+from runfold.core.events import LeaseAcquired, OwnerEvent
 from runfold.ports import Appender, Grant, Position
 from runfold.worker.resources import Resources
+from runfold.worker.size import weight
 
 MOST_BYTES = 900_000  # of one transaction: below 1 MB it is one batch, all or nothing also after a broker crash
 MOST_EVENTS = 2_000
@@ -188,25 +189,3 @@ class Lane:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def weight(event: OwnerEvent) -> int:
-    """At least the bytes of an event on the wire."""
-    match event:
-        case ModelStepCompleted():
-            return _bytes(event.content_json) + 1000
-        case ToolStepStarted():
-            return _bytes(event.input_json) + 1000
-        case ToolStepFinished():
-            return _bytes(event.content_json) + 1000
-        case RunFinished():
-            return _bytes(event.output) + 1000
-        case _:
-            return 1000
-
-
-def _bytes(text: str) -> int:
-    """An upper bound that is cheap for the usual, short text."""
-    return 4 * len(text) if len(text) < 10_000 else len(text.encode("utf-8", "replace"))
-
-

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.02
 REPEAT_SECONDS = 0.1  # an unchanged grant is said again: its age is what tells a worker that its keeper lives
+FROZEN_SECONDS = 1.0  # between two looks at the worker: we were not running
 SILENCE_SECONDS = 5.0  # a worker that has not answered for so long is replaced
 CONFIG_EXIT = 78  # of a worker that its settings or its app keep from starting: the next one would fare no better
 GRACE_SECONDS = 5.0  # beyond the worker's own drain limit; then it is killed
@@ -68,11 +69,12 @@ class Keeper:
 
     def _hire(self) -> None:
         self._worker, self._pipe = self._hire_one()
-        self._heard = time.monotonic()
+        self._heard = self._tended = time.monotonic()
         self._held, self._said = frozenset(), Grant()
 
     def _tend(self) -> None:
         """Tell the worker what it may own, hear what it holds, replace it if it is dead or silent."""
+        self._excuse_our_own_silence()
         try:
             self._say()
             while self._pipe.poll():
@@ -81,6 +83,13 @@ class Keeper:
             self._replace("died")
         if time.monotonic() > self._heard + SILENCE_SECONDS:
             self._replace("fell silent")
+
+    def _excuse_our_own_silence(self) -> None:
+        """While the keeper itself stood still, frozen or backing off, it could not hear."""
+        now = time.monotonic()
+        if (gap := now - self._tended) > FROZEN_SECONDS:
+            self._heard += gap
+        self._tended = now
 
     def _say(self) -> None:
         now = time.monotonic()

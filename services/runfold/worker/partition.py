@@ -76,6 +76,14 @@ class Partition:
         self._check_quiet()
         await self._quiet.wait()
 
+    def lose(self) -> None:
+        """Somebody else may own the partition already: act no more, and let `drain` return now."""
+        self.owned = False
+        self.draining = True
+        for flow in self.flows.values():
+            flow.stop_steps()
+        self._quiet.set()
+
     async def close(self) -> None:
         """Let go at once: abort what is under way, write nothing more."""
         self.owned = False
@@ -217,6 +225,8 @@ class Partition:
 
     def _acquired(self, record: Record) -> None:
         """Our marker came back: the fold is complete, the lease is ours, its epoch is the marker's offset."""
+        if self._quiet.is_set():
+            return  # it is being let go
         inherited = not self._first_epoch >= 0
         self._first_epoch = record.offset if inherited else self._first_epoch
         self.owned = True

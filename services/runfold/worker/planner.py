@@ -11,6 +11,7 @@ from runfold.core.run import Call, Run
 from runfold.ports import Tools
 from runfold.worker.flow import Flow
 from runfold.worker.resources import Resources
+from runfold.worker.size import LARGEST_BYTES, fits
 from runfold.worker.slots import Slots
 
 Poke = Callable[[], None]
@@ -78,7 +79,11 @@ class Planner:
         if request.limits.cost_ceiling is not None and not self.resources.pricing.knows(definition.model, run.requested_at):
             detail = f"the run has a cost ceiling and model {definition.model[:100]!r} has no known price"
             return self._finish(Finish(Status.FAILED, Reason.CONFIG, detail), run)
-        return RunStarted(run_id=run.id, epoch=self.epoch, definition=definition, deadline=run.deadline)
+        started = RunStarted(run_id=run.id, epoch=self.epoch, definition=definition, deadline=run.deadline)
+        if not fits(started):
+            detail = f"the agent's definition is larger than the {LARGEST_BYTES} bytes that one record of the log takes"
+            return self._finish(Finish(Status.FAILED, Reason.CONFIG, detail), run)
+        return started
 
     def _model_step(self, decision: CallModel, run: Run, poke: Poke) -> list[RunEvent]:
         if not self.resources.model_slots.take(run.id, poke):

@@ -22,6 +22,7 @@ from runfold.core.run import Run
 from runfold.ports import Model, ModelAnswer, ModelRequest, ToolCallRequest
 from runfold.worker.clock import BrokerClock
 from runfold.worker.resources import Resources
+from runfold.worker.size import LARGEST_BYTES, fits
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,14 @@ async def call_model(
     outcome = await _complete(resources.model, _request(run, event))
     if isinstance(outcome, ModelFailure):
         return _failed(resources, clock, run, event, outcome, _since(began))
-    return _completed(resources, clock, event, outcome, _since(began))
+    completed = _completed(resources, clock, event, outcome, _since(began))
+    if fits(completed):
+        return completed
+    message = f"the answer is larger than the {LARGEST_BYTES} bytes that one record of the log takes"
+    failure = ModelFailure(
+        Reason.UNSUPPORTED_RESPONSE, message, retryable=False, usage=outcome.usage, request_id=outcome.request_id
+    )
+    return _failed(resources, clock, run, event, failure, completed.latency_ms)
 
 
 async def _complete(model: Model, request: ModelRequest) -> ModelAnswer | ModelFailure:

@@ -32,24 +32,25 @@ class Worker:
             partition = self.partitions[number] = Partition(number, self.resources, lambda: self._grant, self.failed)
             partition.start()
         for number in self.partitions.keys() - grant.partitions:
-            self._let_go(number, self.drain_seconds if number in grant.leaving else 0.0)
+            if number not in grant.leaving:
+                self.partitions[number].lose()
+            self._let_go(number)
         for partition in self.partitions.values():
             partition.granted()
 
-    def _let_go(self, number: int, seconds: float) -> None:
+    def _let_go(self, number: int) -> None:
         if number not in self._letting_go:
-            task = asyncio.create_task(self._drain_and_close(number, seconds))
+            task = asyncio.create_task(self._drain_and_close(number))
             self._letting_go[number] = task
             task.add_done_callback(lambda task: self._let_go_ended(number, task))
 
-    async def _drain_and_close(self, number: int, seconds: float) -> None:
+    async def _drain_and_close(self, number: int) -> None:
         partition = self.partitions[number]
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self.drain_seconds):
                 await partition.drain()
         except TimeoutError:
-            if seconds:
-                log.warning("partition %d: steps did not end within %.0f s, they are aborted", number, seconds)
+            log.warning("partition %d: steps did not end within %.0f s, they are aborted", number, self.drain_seconds)
         finally:
             await partition.close()
 
@@ -62,7 +63,5 @@ class Worker:
 
     async def close(self) -> None:
         """Drop everything at once."""
-        self._grant = Grant()
-        for number in self.partitions:
-            self._let_go(number, 0.0)
+        self.granted(Grant())
         await asyncio.gather(*self._letting_go.values(), return_exceptions=True)
