@@ -90,6 +90,11 @@ def test_what_died_with_its_worker_is_made_again() -> None:
     assert due(ASKED.started_tool("a").started_tool("b"), (3, 1)) == ["a"]
 
 
+def test_a_call_that_began_is_finished_also_when_no_further_step_may_begin() -> None:
+    """A build with a higher cap began it."""
+    assert due(given(max_steps=1).started().answers(tool_use("a")).started_tool("a")) == ["a"]
+
+
 def test_an_attempt_in_hand_of_another_step_means_nothing() -> None:
     assert actions(STARTED.started_model(), (2, 1)) == [CallModel(1, 2, 4096)]
 

@@ -350,6 +350,13 @@ def test_a_suspension_that_is_said_twice_is_one() -> None:
     assert history.suspended(Reason.OUTCOME_UNKNOWN, "b").run.waiting_tool_use_id == "b"
 
 
+def test_a_suspension_for_a_new_failure_is_no_repeat_of_the_old_one() -> None:
+    """Else the failure would stay undecided, and the suspension be written for ever."""
+    history = STARTED.failed_model(Reason.MODEL_ACCESS).suspended(Reason.MODEL_ACCESS).failed_model(Reason.MODEL_ACCESS)
+    assert history.run.verdict is not None
+    assert history.suspended(Reason.MODEL_ACCESS).run.verdict is None
+
+
 def test_t07_4_other_calls_of_a_suspended_run_still_end() -> None:
     history = ASKED.started_tool("a", repeatable=False).started_tool("b")
     history = history.suspended(Reason.OUTCOME_UNKNOWN, "a").finished_tool("b")
