@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import AfterValidator
 
 from runfold.api import strict_json, submission
 from runfold.api.cancelling import cancel, unknown
@@ -11,7 +12,7 @@ from runfold.api.idempotency import HEADER, LONGEST_KEY, Submissions, check_key
 from runfold.api.pages import Filters, check_repeated, cursor_after, position
 from runfold.api.problems import Problem
 from runfold.api.reads import Reads, in_time
-from runfold.api.run_ids import PATTERN
+from runfold.api.run_ids import PATTERN, canonical
 from runfold.api.submission import Submission
 from runfold.api.views import ErrorBody, RunPage, RunStatus, RunSummary, RunView, StepView
 from runfold.core.errors import ReadUnavailable
@@ -23,10 +24,11 @@ RunId = Annotated[
     str,
     Path(
         alias="id",
-        pattern=f"^{PATTERN}$",
+        json_schema_extra={"pattern": f"^{PATTERN}$"},
         description="The run: a UUID in its canonical lower-case spelling; any other spelling is refused.",
         examples=["6f1c0a52-7a3e-4a53-9b0c-0d5f3a1e2b4c"],
     ),
+    AfterValidator(canonical),
 ]
 
 

@@ -2,6 +2,8 @@
 
 import re
 
+from pydantic_core import PydanticCustomError
+
 PATTERN = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 _RUN_ID = re.compile(PATTERN).fullmatch
@@ -10,3 +12,10 @@ _RUN_ID = re.compile(PATTERN).fullmatch
 def is_run_id(text: str) -> bool:
     """Whether ``text`` is a UUID in canonical lower-case spelling."""
     return _RUN_ID(text) is not None
+
+
+def canonical(text: str) -> str:
+    """``text``, for pydantic to refuse where it is no run id."""
+    if not is_run_id(text):
+        raise PydanticCustomError("run_id", "Input should be a UUID in canonical spelling: lower case, 8-4-4-4-12 hex digits")
+    return text

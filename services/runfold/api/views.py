@@ -28,17 +28,7 @@ class View(BaseModel):
     model_config = ConfigDict(alias_generator=camel, validate_by_name=True, validate_by_alias=False, frozen=True)
 
 
-class Tokens(View):
-    """Tokens by kind, as the model reports them: ``inputTokens`` excludes cached ones."""
-
-    input_tokens: int | None
-    output_tokens: int | None
-    cache_write_5m_tokens: int | None
-    cache_write_1h_tokens: int | None
-    cache_read_tokens: int | None
-
-
-class RunSummary(Tokens):
+class RunSummary(View):
     """A run in a list."""
 
     id: str
@@ -51,6 +41,11 @@ class RunSummary(Tokens):
     tenant: str | None
     metadata: dict[str, str] | None
     steps: int = Field(description="Steps begun so far.")
+    input_tokens: int = Field(description="Without cached ones.")
+    output_tokens: int
+    cache_write_5m_tokens: int
+    cache_write_1h_tokens: int
+    cache_read_tokens: int
     total_tokens: int = Field(description="What counts against the token budget.")
     cost_usd: Usd | None = Field(description="null: a model without a known price answered.")
     requested_at: datetime
@@ -71,7 +66,7 @@ class RunView(RunSummary):
     progress_timeout_ms: Seconds = Field(serialization_alias="progressTimeoutSeconds")
 
 
-class StepView(Tokens):
+class StepView(View):
     """A step: its latest attempt."""
 
     seq: int
@@ -84,6 +79,11 @@ class StepView(Tokens):
     tool_use_id: str | None
     model_seq: int | None = Field(description="The model step that asked for this tool call.")
     side_effect: SideEffect | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_write_5m_tokens: int | None
+    cache_write_1h_tokens: int | None
+    cache_read_tokens: int | None
     latency_ms: int | None
     cost_usd: Usd | None
     worker: str | None
