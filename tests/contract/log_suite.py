@@ -37,8 +37,10 @@ class World(Protocol):
         """Write a record as any client may: not by the rules."""
         ...
 
-    async def hang(self, partition: int, events: Sequence[OwnerEvent]) -> None:
-        """Be an owner of ``partition`` that is killed when its records are in the log and not committed."""
+    async def hang(self, partition: int, events: Sequence[OwnerEvent], proof: bytes = b"") -> None:
+        """Be an owner of ``partition`` that is killed when its records are in the log and not committed.
+
+        With a ``proof``, when the group has its offset as well."""
         ...
 
     async def dead_letters(self) -> list[tuple[int, int, bytes | None]]:

@@ -43,7 +43,7 @@ class MemoryWorld:
     async def put(self, partition: int, key: bytes | None, value: bytes | None, type_header: bytes | None = None) -> None:
         self.broker.put(partition, key, value, type_header)
 
-    async def hang(self, partition: int, events: Sequence[OwnerEvent]) -> None:
+    async def hang(self, partition: int, events: Sequence[OwnerEvent], proof: bytes = b"") -> None:
         async def die(partition: int, events: Sequence[OwnerEvent]) -> None:
             raise ProcessLookupError("killed")
 
@@ -91,7 +91,7 @@ class KafkaWorld:
         producer.produce(self.settings.topic, value, key, partition=partition, headers=headers)
         assert await asyncio.to_thread(producer.flush, PATIENCE) == 0
 
-    async def hang(self, partition: int, events: Sequence[OwnerEvent]) -> None:
+    async def hang(self, partition: int, events: Sequence[OwnerEvent], proof: bytes = b"") -> None:
         settings = self.settings
         identity = f"{settings.namespace}.{settings.group}.{settings.topic}.{partition}"
         producer = Producer({"bootstrap.servers": settings.bootstrap, "transactional.id": identity, "linger.ms": 0})
@@ -100,6 +100,9 @@ class KafkaWorld:
         for key, value in encoded(events, self.codec):
             producer.produce(settings.topic, value, key, partition=partition)
         assert await asyncio.to_thread(producer.flush, PATIENCE) == 0
+        if proof:
+            offset = TopicPartition(settings.topic, partition, 99, "low=99")
+            await asyncio.to_thread(producer.send_offsets_to_transaction, [offset], proof, PATIENCE)
         self._hanging.append(producer)  # its end would not abort, but a thread less is a thread less
 
     async def dead_letters(self) -> list[tuple[int, int, bytes | None]]:

@@ -237,7 +237,7 @@ async def test_the_position_does_not_wait_for_what_a_killed_owner_left_open(worl
     appender = await log.fence(0)
     await appender.append(events(0, ["a"]), Position(next=7, low=3), proof)
     await log.fence(0)
-    await world.hang(0, events(0, ["never"]))
+    await world.hang(0, events(0, ["never"]), proof)
     async with asyncio.timeout(4):
         assert await log.position(0) == Position(next=7, low=3)
 

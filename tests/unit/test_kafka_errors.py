@@ -102,7 +102,7 @@ def commit(producer: TransactionalProducer, proof: bytes) -> Callable[[], None]:
 def test_a_fence_is_a_fence_whichever_request_meets_it(
     cluster: MockCluster, producer: TransactionalProducer, commit: Callable[[], None], request_: int, code: int
 ) -> None:
-    producer.fence()
+    producer.fence(lambda: False)
     cluster.answer(request_, code)
     with pytest.raises(Fenced):
         commit()
@@ -121,7 +121,7 @@ def test_a_fence_is_a_fence_whichever_request_meets_it(
 def test_what_the_group_refuses_is_an_expulsion_that_names_the_refused_proof(
     cluster: MockCluster, producer: TransactionalProducer, commit: Callable[[], None], proof: bytes, code: int
 ) -> None:
-    producer.fence()
+    producer.fence(lambda: False)
     cluster.answer(OFFSET_COMMIT, code)
     with pytest.raises(Expelled) as expelled:
         commit()
@@ -142,7 +142,7 @@ def test_what_the_group_refuses_is_an_expulsion_that_names_the_refused_proof(
 def test_whatever_else_goes_wrong_is_an_unknown_outcome(
     cluster: MockCluster, producer: TransactionalProducer, commit: Callable[[], None], request_: int, code: int
 ) -> None:
-    producer.fence()
+    producer.fence(lambda: False)
     cluster.answer(request_, code)
     with pytest.raises(LogUnavailable) as unavailable:
         commit()
@@ -161,7 +161,7 @@ def test_whatever_else_goes_wrong_is_an_unknown_outcome(
 def test_what_passes_by_itself_is_no_error(
     cluster: MockCluster, producer: TransactionalProducer, commit: Callable[[], None], request_: int, code: int
 ) -> None:
-    producer.fence()
+    producer.fence(lambda: False)
     cluster.answer(request_, code)
     commit()
 
@@ -171,14 +171,14 @@ def test_a_fence_waits_for_what_passes_by_itself(
     cluster: MockCluster, producer: TransactionalProducer, commit: Callable[[], None], code: int
 ) -> None:
     cluster.answer(INIT, code, code, code)
-    producer.fence()
+    producer.fence(lambda: False)
     commit()
 
 
 def test_a_fence_that_is_not_allowed_says_so(cluster: MockCluster, producer: TransactionalProducer) -> None:
     cluster.answer(INIT, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException) as refused:
-        producer.fence()
+        producer.fence(lambda: False)
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in str(log_error(refused.value, "partition 0"))
 
 

@@ -5,7 +5,7 @@ would hit the next transaction; a drop leaves the open one to the next fence.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -37,16 +37,20 @@ class TransactionalProducer:
         self._shaken = False
         self._producer = Producer(client.owner(settings, partition) | {"error_cb": self._heard})
 
-    def fence(self) -> None:
-        """End what earlier owners have open. First connect: a cold client would lose half a second in each step."""
+    def fence(self, unwanted: Callable[[], bool]) -> None:
+        """End what earlier owners have open, unless it is ``unwanted`` by now: a late fence would hit the rightful owner.
+
+        First connect: a cold client would lose half a second in each step.
+        """
         deadline = time.monotonic() + FENCE_SECONDS
         self._producer.list_topics(self._topic, FENCE_SECONDS)
-        while True:
+        while not unwanted():
             try:
                 return self._producer.init_transactions(STEP_SECONDS)
             except KafkaException as error:
                 if not error.args[0].retriable() or time.monotonic() > deadline:
                     raise
+        raise LogUnavailable(f"{self._where}: nobody waits for this fence any more")
 
     def commit(self, records: Sequence[Outgoing], position: Position, proof: bytes) -> None:
         """One transaction. Raises `LogError`."""
@@ -91,15 +95,7 @@ class KafkaAppender(BoundedAppender):
         self._thread.stop()
 
 
-async def fence(settings: Settings, partition: int, lane: Lane, codec: Codec) -> KafkaAppender:
-    """Become the only one who can append to ``partition``. Raises `LogError`."""
+def owner_thread(settings: Settings, partition: int) -> ClientThread[TransactionalProducer]:
+    """The thread of a producer, which does nothing before the first call."""
     make = partial(TransactionalProducer, settings, partition)
-    thread = ClientThread(f"runfold-lane-{partition}", make, TransactionalProducer.drop)
-    try:
-        await thread.call(TransactionalProducer.fence, FENCE_SECONDS + 1)
-    except BaseException:
-        thread.stop()
-        raise
-    return KafkaAppender(thread, partition, lane, codec)
-
-
+    return ClientThread(f"runfold-lane-{partition}", make, TransactionalProducer.drop)

@@ -4,11 +4,12 @@ from runfold.config import Settings
 from runfold.core.events import Unreadable
 from runfold.log.codec import Codec
 from runfold.log.echo import Echo
-from runfold.log.kafka.appender import KafkaAppender, fence
+from runfold.log.kafka.appender import FENCE_SECONDS, KafkaAppender, TransactionalProducer, owner_thread
 from runfold.log.kafka.dead_letters import DeadLetters
 from runfold.log.kafka.position import Positions
 from runfold.log.kafka.reader import Reader
 from runfold.log.kafka.reading import KafkaReading
+from runfold.log.kafka.thread import ClientThread
 from runfold.ports import Position
 
 
@@ -19,7 +20,7 @@ class KafkaLog:
         self._settings, self._codec, self._reader = settings, codec, reader
         self._positions, self._dead_letters = Positions(settings), DeadLetters(settings)
         self._echoes = [Echo() for _ in range(partitions)]
-        self._appenders: dict[int, KafkaAppender] = {}
+        self._owners: list[ClientThread[TransactionalProducer]] = []
 
     @classmethod
     async def open(cls, settings: Settings, codec: Codec) -> "KafkaLog":
@@ -36,9 +37,14 @@ class KafkaLog:
         return len(self._echoes)
 
     async def fence(self, partition: int) -> KafkaAppender:
-        appender = await fence(self._settings, partition, self._echoes[partition].open(), self._codec)
-        self._appenders[partition] = appender
-        return appender
+        thread = owner_thread(self._settings, partition)
+        self._owners = [*(owner for owner in self._owners if not owner.stopped), thread]
+        try:
+            await thread.call(lambda producer: producer.fence(lambda: thread.stopped), FENCE_SECONDS + 1)
+        except BaseException:
+            thread.stop()
+            raise
+        return KafkaAppender(thread, partition, self._echoes[partition].open(), self._codec)
 
     async def position(self, partition: int) -> Position:
         return await self._positions.of(partition)
@@ -50,8 +56,8 @@ class KafkaLog:
         await self._dead_letters.put(unreadable)
 
     async def close(self) -> None:
-        for appender in self._appenders.values():
-            appender.drop()
+        for owner in self._owners:
+            owner.stop()
         self._positions.close()
         await self._dead_letters.close()
         await self._reader.close()

@@ -45,7 +45,7 @@ class Sender:
         raise LogUnavailable(f"topic {topic}: the record was not acknowledged, it may be there or not: {reason}")
 
     async def close(self) -> None:
-        """Give what was sent a moment to arrive, and end."""
+        """End. What nobody has waited for is given a moment to arrive."""
         self._closed = True
 
     def _started(self) -> Producer:

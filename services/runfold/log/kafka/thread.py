@@ -25,6 +25,7 @@ class ClientThread(Generic[C]):
         self._loop = asyncio.get_running_loop()
         self._make, self._end, self._name = make, end, name
         self._calls: SimpleQueue[tuple[Callable[[C], Any], asyncio.Future[Any] | None] | None] = SimpleQueue()
+        self._awaited: set[asyncio.Future[Any]] = set()
         self.stopped = False
         Thread(target=self._run, name=name, daemon=True).start()
 
@@ -34,31 +35,35 @@ class ClientThread(Generic[C]):
         A `LogError` of the function arrives as it is, any other exception translated. None of them keeps the client alive.
         """
         if self.stopped:
-            raise LogUnavailable(f"{self._name} was closed")
+            raise self._closed()
         future: asyncio.Future[T] = self._loop.create_future()
+        self._awaited.add(future)
         self._calls.put((function, future))
         try:
             async with asyncio.timeout(seconds):
                 return await future
         except TimeoutError:
             raise LogUnavailable(f"{self._name}: no answer within {seconds} s; outcome unknown") from None
+        finally:
+            self._awaited.discard(future)
 
     def begin(self, function: Callable[[C], object]) -> None:
         """Run ``function`` on the client; nobody waits for it."""
         self._calls.put((function, None))
 
     def stop(self) -> None:
-        """Let the client go as soon as the call under way ends. Does not wait."""
+        """End what is awaited with `LogUnavailable`, and the client as soon as it comes back. Does not wait."""
         if not self.stopped:
             self.stopped = True
             self._calls.put(None)
+            for future in self._awaited:
+                _settle(future, None, self._closed())
 
     def _run(self) -> None:
         client: C | None = None
         while (call := self._calls.get()) is not None:
             function, future = call
             if self.stopped:
-                self._tell(future, None, LogUnavailable(f"{self._name} was closed"))
                 continue
             try:
                 client = self._make() if client is None else client
@@ -70,6 +75,9 @@ class ClientThread(Generic[C]):
             del function, future, call
         if client is not None:
             self._end(client)
+
+    def _closed(self) -> LogUnavailable:
+        return LogUnavailable(f"{self._name} was closed; what it was doing may be done or not")
 
     def _tell(self, future: asyncio.Future[Any] | None, result: object, error: LogError | None) -> None:
         if future is not None:

@@ -17,7 +17,11 @@ class Group:
         self.generation = 0
         self.held: dict[int, str] = {}  # by partition: the member that has not let it go
         self._partitions = partitions
+        self._names = count(1)
         self._targets: dict[str, frozenset[int]] = {}
+
+    def new_name(self) -> str:
+        return f"member-{next(self._names)}"
 
     def join(self, member: str) -> None:
         self._targets[member] = frozenset()
@@ -70,9 +74,6 @@ class Group:
         self._targets = {member: frozenset(target) for member, target in targets.items()}
 
 
-_names = count(1)
-
-
 class MemoryMembership:
     """A `runfold.ports.Membership`. Nothing here waits: `poll` sees what the group decided and returns at once.
 
@@ -81,7 +82,7 @@ class MemoryMembership:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._name = f"member-{next(_names)}"
+        self._name = group.new_name()
         self._revoked: Callable[[frozenset[int]], None] | None = None
         self.owned: frozenset[int] = frozenset()
         self.proof = b""
