@@ -9,6 +9,7 @@ from typing import Any
 
 import fastavro
 import pytest
+
 from runfold.log.codec import Codec
 from runfold.log.formats import known_readings
 from runfold.log.schemas import fingerprint

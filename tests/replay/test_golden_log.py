@@ -23,4 +23,5 @@ def test_the_newest_log_holds_every_record_type_and_the_ways_to_end() -> None:
     assert {type(record.event) for record in records} == set(get_args(Event))
     runs = fold_all(records).values()
     assert {run["status"] for run in runs} >= {Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.SUSPENDED}
-    assert {run["reason"] for run in runs} >= {Reason.OVERLOADED, Reason.MAX_TOKENS, Reason.REFUSAL, Reason.BUDGET, Reason.STEP_CAP}
+    reasons = {run["reason"] for run in runs}
+    assert reasons >= {Reason.OVERLOADED, Reason.MAX_TOKENS, Reason.REFUSAL, Reason.BUDGET, Reason.STEP_CAP}
