@@ -11,14 +11,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from runfold.core.decide import MAX_STARTS
-from runfold.core.events import Reason, Record, RunCancelRequested, RunRequested, Status, Usage
+from runfold.core.events import ModelStepCompleted, Reason, Record, RunCancelRequested, RunRequested, Status, Usage
 from runfold.core.run import Run, fold
 from runfold.core.shard import Shard
+from runfold.log.codec import Codec
 from runfold.testing.given import RUN_ID, History, given, text, tool_use
 
 from .answers import CONTENTS, STOP_REASONS
 from .pure_worker import Answer, PureWorker, outcome
 
+CODEC = Codec()
 TOKENS = st.integers(0, 400)
 USAGES = st.builds(Usage, input_tokens=TOKENS, output_tokens=TOKENS, cache_read_tokens=TOKENS)
 COSTS = st.none() | st.decimals(0, 1, places=6)
@@ -73,6 +75,15 @@ def test_every_run_comes_to_an_end(
     assert fold(history.records) == history.run
     shard = Shard(0)
     assert [run for record in history.records if isinstance(run := shard.apply(record), Run)][-1] == history.run
+
+
+@settings(max_examples=150, deadline=None)
+@for_all(script=st.lists(ODD_ANSWERS, min_size=1, max_size=4), seed=SEEDS, unrepeatable=st.sets(st.sampled_from(["t1", "t2"])))
+def test_whatever_a_model_says_what_follows_can_be_written(script: list[Answer], seed: int, unrepeatable: set[str]) -> None:
+    """An event that has no bytes would stop its whole partition."""
+    history = PureWorker(given(), script, Random(seed), {7}, unrepeatable).finish()
+    follows = [record.event for record in history.records if not isinstance(record.event, ModelStepCompleted)]
+    assert [CODEC.decode(CODEC.encode(event)) for event in follows] == follows
 
 
 @settings(max_examples=200, deadline=None)
