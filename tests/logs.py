@@ -44,6 +44,7 @@ from runfold.core.events import (
 )
 from runfold.core.run import Call, Run
 from runfold.core.shard import Shard
+from runfold.log.partitioner import partition_of
 
 MODEL = "model-1"
 AGENT = AgentDefinition(
@@ -58,13 +59,17 @@ def run_id(number: int) -> str:
 
 
 class ScriptedLog:
-    """One partition. Records are 1 ms apart, unless `pass_time` says otherwise, and have no gaps, unless `leave_gap` does."""
+    """One partition. Records are 1 ms apart, unless `pass_time` says otherwise, and have no gaps, unless `leave_gap` does.
 
-    def __init__(self, partition: int = 0, first_offset: int = 0, ids: int = 0) -> None:
+    With ``partitions``, ids are chosen so that their runs belong into ``partition`` of so many.
+    """
+
+    def __init__(self, partition: int = 0, first_offset: int = 0, partitions: int | None = None) -> None:
         self.partition, self.next_offset, self.now = partition, first_offset, NOON
+        self._partitions = partitions
         self.deliveries: list[Delivery] = []
         self.shard = Shard(partition)
-        self._ids = ids
+        self._ids = 0 if partitions else partition * 1_000_000
 
     @property
     def records(self) -> list[Record]:
@@ -97,10 +102,15 @@ class ScriptedLog:
 
     def request(self, text: str = "go", id_: str | None = None, **fields: Any) -> "RunScript":
         """A RunRequested; the script of its run."""
-        self._ids += 1
-        event = RunRequested(**{"run_id": id_ or run_id(self._ids), "agent": "default", "input": text} | fields)
+        event = RunRequested(**{"run_id": id_ or self._new_id(), "agent": "default", "input": text} | fields)
         self.append(event)
         return RunScript(self, event.run_id)
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        while self._partitions and partition_of(run_id(self._ids).encode(), self._partitions) != self.partition:
+            self._ids += 1
+        return run_id(self._ids)
 
 
 @dataclass
@@ -240,10 +250,10 @@ class RunScript:
         return self.call_model().say().finish()
 
 
-def random_log(seed: int, records: int, partition: int = 0) -> ScriptedLog:
+def random_log(seed: int, records: int, partition: int = 0, partitions: int | None = None) -> ScriptedLog:
     """What owners, requesters and accidents may leave in a partition, some of it nonsense. The same seed, the same log."""
     chance = random.Random(f"{seed}/{partition}")
-    log = ScriptedLog(partition, ids=partition * 1_000_000)
+    log = ScriptedLog(partition, partitions=partitions)
     log.lease("worker-0")
     scripts: list[RunScript] = []
     while len(log.deliveries) < records:

@@ -30,8 +30,12 @@ class Source(Protocol):
         Returns as soon as there is something, with all that is there: at most some 10,000 records and 20 MB."""
         ...
 
-    def behind(self) -> int:
-        """How many offsets, as far as is known, lie between what `poll` has returned and the end of the log."""
+    def reached(self) -> Mapping[int, int]:
+        """By partition: `poll` has returned everything before this offset."""
+        ...
+
+    def ends(self) -> Mapping[int, int]:
+        """By partition: where the log ends, as far as is known. Records that are not committed yet may count."""
         ...
 
     def close(self) -> None: ...

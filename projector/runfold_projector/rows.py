@@ -49,6 +49,7 @@ class RunState:
     agent_hash: str | None
     started_at: datetime | None
     finished_at: datetime | None
+    deadline: datetime
     output: str
     steps: int
     input_tokens: int
@@ -78,6 +79,7 @@ class RunState:
             agent_hash=optional(definition.hash if definition else None),
             started_at=_moment(run.started_at),
             finished_at=_moment(run.finished_at),
+            deadline=moment(run.deadline),
             output=stored(run.output),
             steps=counted(run.steps),
             **tokens(run.usage),
@@ -104,7 +106,6 @@ class RunRow:
     progress_timeout_ms: int | None
     partition: int
     requested_at: datetime
-    deadline: datetime
 
     @classmethod
     def of(cls, run: Run) -> "RunRow":
@@ -123,7 +124,6 @@ class RunRow:
             progress_timeout_ms=limits.progress_timeout_ms,
             partition=run.partition,
             requested_at=moment(run.requested_at),
-            deadline=moment(run.deadline),
         )
 
 

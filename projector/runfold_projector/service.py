@@ -15,35 +15,26 @@ from threading import Event
 from runfold.core.errors import LogError, TopicMismatch
 from runfold.core.events import Delivery
 from runfold_projector.batch import Batch
+from runfold_projector.lag import Lag
 from runfold_projector.partition import Partition
 from runfold_projector.ports import Observer, OpenSource, Silence, Source
 from runfold_projector.store import StoreError, Writer
 
 POLL = 0.2  # seconds; also how soon `stop` is heard
-PACE = 0.02  # seconds between transactions when records never cease: bounds what the projector costs the machine
+PACE = 0.02  # seconds between transactions while records trickle: bounds what the projector costs the machine
+BUSY = 1000  # records in one transaction, from which on there is no such pause
 STAND_BY = 0.5  # seconds between two looks whether the leader is gone
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds between sessions
 
 
 class Projector:
-    """``run`` blocks; the properties may be read from other threads."""
+    """``run`` blocks; ``lag`` may be read from other threads."""
 
     def __init__(self, open_source: OpenSource, open_writer: Callable[[], Writer], observer: Observer | None = None) -> None:
         self._open_source, self._open_writer = open_source, open_writer
         self._observer = observer or Silence()
         self._delay = FIRST_DELAY
-        self._level_at = time.monotonic()
-        self._behind = 0
-
-    @property
-    def lag_seconds(self) -> float:
-        """The tables show the log as it was at most so long ago. While the log is still, this stays below `POLL` and a bit."""
-        return time.monotonic() - self._level_at
-
-    @property
-    def lag_records(self) -> int:
-        """Offsets that are known to be in the log and are not in the tables."""
-        return self._behind
+        self.lag = Lag()
 
     def run(self, stop: Event) -> None:
         """Project until ``stop`` is set. Raises `ConfigError` and `TopicMismatch`, which waiting does not cure."""
@@ -65,7 +56,7 @@ class Projector:
         """Wait for the lead. False: ``stop`` was set first."""
         while not writer.lead():
             self._observer.leading(False)
-            self._level_at, self._behind = time.monotonic(), 0  # the lag is the leader's
+            self.lag.none()
             if stop.wait(STAND_BY):
                 return False
         self._observer.leading(True)
@@ -75,14 +66,13 @@ class Projector:
         partitions = _recover(writer, source)
         while not stop.is_set():
             batch = _fold(partitions, source.poll(POLL))
-            self._behind = source.behind() + batch.records
             if batch.moves:
                 self._write(writer, batch)
             else:
                 writer.keep_alive()
-            if not self._behind:
-                self._level_at = time.monotonic()
-                stop.wait(PACE if batch.moves else 0)
+            self.lag.look(source.ends(), source.reached())
+            if batch.moves and batch.records < BUSY:
+                stop.wait(PACE)
 
     def _write(self, writer: Writer, batch: Batch) -> None:
         began = time.monotonic()
@@ -92,7 +82,6 @@ class Projector:
             self._observer.ignored(why, records)
         for problem, records in batch.unreadable.items():
             self._observer.unreadable(problem, records)
-        self._behind -= batch.records
         self._delay = FIRST_DELAY
 
 

@@ -6,7 +6,7 @@ set of tables can be built beside the live one.
 """
 
 from runfold_projector.store.errors import StoreError
-from runfold_projector.store.migrate import migrate
+from runfold_projector.store.migrating import migrate
 from runfold_projector.store.reading import Reader
 from runfold_projector.store.writing import Writer
 

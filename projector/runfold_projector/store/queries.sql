@@ -76,6 +76,7 @@ set
     started_at = new.started_at,
     finished_at = new.finished_at,
     last_progress_at = new.last_progress_at,
+    deadline = new.deadline,
     steps = new.steps,
     input_tokens = new.input_tokens,
     output_tokens = new.output_tokens,
@@ -89,14 +90,14 @@ set
 from unnest(
     %(id)s::uuid[], %(status)s::text[], %(reason)s::text[], %(detail)s::text[], %(waiting_tool_use_id)s::text[],
     %(retry_at)s::timestamptz[], %(output)s::text[], %(model)s::text[], %(agent_hash)s::text[], %(started_at)s::timestamptz[],
-    %(finished_at)s::timestamptz[], %(last_progress_at)s::timestamptz[], %(steps)s::bigint[], %(input_tokens)s::bigint[],
-    %(output_tokens)s::bigint[], %(cache_write_5m_tokens)s::bigint[], %(cache_write_1h_tokens)s::bigint[],
-    %(cache_read_tokens)s::bigint[], %(total_tokens)s::bigint[], %(wasted_tokens)s::bigint[], %(cost_usd)s::numeric[],
-    %(first_offset)s::bigint[], %(last_offset)s::bigint[]
+    %(finished_at)s::timestamptz[], %(last_progress_at)s::timestamptz[], %(deadline)s::timestamptz[], %(steps)s::bigint[],
+    %(input_tokens)s::bigint[], %(output_tokens)s::bigint[], %(cache_write_5m_tokens)s::bigint[],
+    %(cache_write_1h_tokens)s::bigint[], %(cache_read_tokens)s::bigint[], %(total_tokens)s::bigint[],
+    %(wasted_tokens)s::bigint[], %(cost_usd)s::numeric[], %(first_offset)s::bigint[], %(last_offset)s::bigint[]
 ) as new (
     id, status, reason, detail, waiting_tool_use_id, retry_at, output, model, agent_hash, started_at, finished_at,
-    last_progress_at, steps, input_tokens, output_tokens, cache_write_5m_tokens, cache_write_1h_tokens, cache_read_tokens,
-    total_tokens, wasted_tokens, cost_usd, first_offset, last_offset
+    last_progress_at, deadline, steps, input_tokens, output_tokens, cache_write_5m_tokens, cache_write_1h_tokens,
+    cache_read_tokens, total_tokens, wasted_tokens, cost_usd, first_offset, last_offset
 )
 where
     run.id = new.id

@@ -10,6 +10,7 @@ from psycopg_pool import AsyncConnectionPool
 from runfold.core.errors import ReadUnavailable
 from runfold_projector.store.session import READING, Row, settings
 from runfold_projector.store.sql import SQL
+from runfold_projector.values import named
 
 Connection = psycopg.AsyncConnection[Row]
 
@@ -63,7 +64,8 @@ class Reader:
         agent: str | None = None,
         tenant: str | None = None,
     ) -> list[Row]:
-        given = {"before": before, "status": status, "agent": agent, "tenant": tenant}
+        names = {"agent": agent and named(agent), "tenant": tenant and named(tenant)}
+        given = {"before": before, "status": status, **names}
         asked = [condition for name, condition in _FILTERS.items() if given[name] is not None]
         statement = f"{SQL['runs']} where {' and '.join(['true', *asked])} order by requested_at desc, id desc limit %(limit)s"
         requested_at, id_ = before or (None, None)

@@ -11,7 +11,7 @@ from runfold.core.errors import ConfigError
 from runfold_projector.batch import Batch, Position
 from runfold_projector.rows import RunRow, RunState, StepEnd, StepStart
 from runfold_projector.store.errors import Overtaken, translated
-from runfold_projector.store.migrate import migrate_session
+from runfold_projector.store.migrating import migrate_session
 from runfold_projector.store.session import Row, connect
 from runfold_projector.store.sql import SQL
 

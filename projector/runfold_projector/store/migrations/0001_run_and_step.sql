@@ -80,8 +80,8 @@ comment on column run.requested_at is 'Broker time of RunRequested. All times bu
 comment on column run.started_at is 'Broker time of RunStarted.';
 comment on column run.finished_at is 'Broker time of RunFinished; not null exactly when the status is final.';
 comment on column run.last_progress_at is 'Broker time of the last record that changed the run.';
-comment on column run.deadline is 'When the run ends as TIMED_OUT at the latest.';
-comment on column run.token_budget is 'Most tokens (total_tokens) the run may use; null: no limit.';
+comment on column run.deadline is 'When the run ends as TIMED_OUT at the latest; frozen at the start.';
+comment on column run.token_budget is 'Most tokens the run may use, total_tokens and wasted_tokens together; null: no limit.';
 comment on column run.cost_ceiling_usd is 'Most US dollars the run may cost; null: no limit.';
 comment on column run.timeout_ms is 'Milliseconds from requested_at to deadline, as requested; null: the default.';
 comment on column run.max_steps is 'Most model and tool steps together, as requested; null: the default.';
@@ -92,7 +92,7 @@ comment on column run.output_tokens is 'Output tokens of all completed model ste
 comment on column run.cache_write_5m_tokens is 'Input tokens written to the 5-minute cache.';
 comment on column run.cache_write_1h_tokens is 'Input tokens written to the 1-hour cache.';
 comment on column run.cache_read_tokens is 'Input tokens read from the cache.';
-comment on column run.total_tokens is 'Sum of the five columns before: what counts against the budget.';
+comment on column run.total_tokens is 'Sum of the five columns before.';
 comment on column run.wasted_tokens is 'Tokens of failed model calls, where known; in none of the columns before.';
 comment on column run.cost_usd is 'US dollars of all completed model steps; null: not known, because a model has no known price.';
 comment on column run.request_digest is 'Digest of the request, where an idempotency key made the run id.';

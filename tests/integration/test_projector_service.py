@@ -1,0 +1,228 @@
+"""The consume loop on a real PostgreSQL and a log in memory: whatever breaks, it goes on from what is stored."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event
+
+import psycopg
+import pytest
+
+from runfold.core.errors import LogUnavailable, RunfoldError, TopicMismatch
+from runfold.core.events import Problem
+from runfold.core.shard import Ignored
+from runfold_projector.service import Projector
+from runfold_projector.store import Writer
+from tests.integration.projecting import TOPIC, Topic, probe, project_all, projecting, reached, until, wait_until_level
+from tests.logs import RunScript, ScriptedLog, random_log, run_id
+from tests.tables import assert_tables_equal_fold, dump
+
+
+@dataclass
+class Noted:
+    """An observer that remembers."""
+
+    leads: list[bool] = field(default_factory=list)
+    records: int = 0
+    skipped: Counter[Ignored | Problem] = field(default_factory=Counter)
+    errors: list[RunfoldError] = field(default_factory=list)
+
+    def leading(self, leads: bool) -> None:
+        self.leads.append(leads)
+
+    def written(self, records: int, rows: int, seconds: float) -> None:
+        self.records += records
+
+    def ignored(self, why: Ignored, records: int) -> None:
+        self.skipped[why] += records
+
+    def unreadable(self, problem: Problem, records: int) -> None:
+        self.skipped[problem] += records
+
+    def retrying(self, error: RunfoldError, seconds: float) -> None:
+        self.errors.append(error)
+
+
+@contextmanager
+def locked(dsn: str, table: str) -> Iterator[None]:
+    """Nobody writes ``table`` inside the block."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute(f"lock table {table} in exclusive mode".encode())
+        yield
+
+
+def break_sessions(dsn: str) -> int:
+    """End every projector's connection; how many there were."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        ours = "application_name = 'runfold-projector' and datname = current_database()"
+        return len(connection.execute(f"select pg_terminate_backend(pid) from pg_stat_activity where {ours}".encode()).fetchall())
+
+
+def leased() -> ScriptedLog:
+    log = ScriptedLog()
+    log.lease("worker-A")
+    return log
+
+
+def test_a_record_is_a_row_at_once(dsn: str) -> None:
+    log, seconds = leased(), []
+    topic = Topic(log)
+    with projecting(topic, dsn), probe(dsn) as writer:
+        until(lambda: reached(writer, 1)[0] == log.next_offset)
+        for _ in range(20):
+            Event().wait(0.03)  # idle, as between two steps of a run
+            log.request()
+            began = time.monotonic()
+            topic.publish()
+            until(lambda: reached(writer, 1)[0] == log.next_offset)
+            seconds.append(time.monotonic() - began)
+    print("ms until visible:", [round(1000 * taken) for taken in seconds])
+    assert min(seconds) < 0.05
+
+
+def test_the_observer_hears_each_record_once(dsn: str) -> None:
+    log = leased()
+    RunScript(log, run_id(404)).cancel()
+    log.request().to_the_end()
+    log.unreadable(Problem.MALFORMED)
+    noted = Noted()
+    with projecting(Topic(log), dsn, noted):
+        until(lambda: noted.records == len(log.deliveries))
+    with projecting(Topic(log), dsn, noted):
+        wait_until_level(Topic(log), dsn)
+    assert noted.records == len(log.deliveries)
+    assert noted.skipped == {Ignored.LEASE: 1, Ignored.ORPHAN: 1, Problem.MALFORMED: 1}
+
+
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_j01_stopped_and_started_at_random_the_tables_equal_those_of_one_clean_pass(dsn: str, seed: int) -> None:
+    print(f"{seed=}")
+    chance = random.Random(seed)
+    logs = [random_log(seed, 700, partition) for partition in range(3)]
+    topic = Topic(*logs, shown=False)
+    for _ in range(10):
+        for partition, log in enumerate(logs):
+            topic.publish(partition, chance.randrange(len(log.deliveries)))
+        with projecting(topic, dsn, at_once=chance.randrange(1, 60)), probe(dsn) as writer:
+            wanted = sum(reached(writer, 3).values()) + chance.randrange(100)
+            until(lambda: sum(reached(writer, 3).values()) >= wanted or topic.left(reached(writer, 3)) == 0)  # noqa: B023
+            if chance.random() < 0.5:
+                break_sessions(dsn)
+    for partition in range(3):
+        topic.publish(partition)
+    project_all(topic, dsn)
+    assert_tables_equal_fold(dsn, [log.deliveries for log in logs])
+
+
+def test_j04_v1_a_lost_connection_loses_and_doubles_nothing(dsn: str) -> None:
+    """J04.1"""
+    log, noted = random_log(21, 2000), Noted()
+    topic = Topic(log)
+    with projecting(topic, dsn, noted, at_once=50):
+        for _ in range(5):
+            until(lambda: break_sessions(dsn) > 0)
+        wait_until_level(topic, dsn)
+    assert noted.errors
+    assert_tables_equal_fold(dsn, [log.deliveries])
+
+
+def test_an_error_of_the_log_is_waited_out(dsn: str) -> None:
+    log, noted = random_log(22, 300), Noted()
+    topic = Topic(log, shown=False)
+    with projecting(topic, dsn, noted):
+        topic.publish(0, 100)
+        until(lambda: noted.records == 100)
+        topic.fail(LogUnavailable("stopped by the test"))
+        topic.publish()
+        wait_until_level(topic, dsn)
+    assert [str(error) for error in noted.errors] == ["stopped by the test"]
+    assert_tables_equal_fold(dsn, [log.deliveries])
+
+
+def test_j01_v2_of_two_projectors_one_stands_by_and_takes_over(dsn: str) -> None:
+    log, first, second = random_log(23, 600), Noted(), Noted()
+    topic = Topic(log, shown=False)
+    topic.publish(0, 200)
+    with projecting(topic, dsn, first):
+        until(lambda: first.records == 200)
+        with projecting(topic, dsn, second):
+            until(lambda: second.leads == [False])
+            topic.publish(0, 300)
+            until(lambda: first.records == 300)
+            assert second.records == 0
+            break_sessions(dsn)
+            topic.publish()
+            wait_until_level(topic, dsn)
+    assert first.records + second.records == len(log.deliveries)
+    assert_tables_equal_fold(dsn, [log.deliveries])
+
+
+class Usurper(Writer):
+    """A writer that takes itself for the leader."""
+
+    def lead(self) -> bool:
+        return True
+
+
+def test_j01_v2_two_that_both_lead_do_no_harm(dsn: str) -> None:
+    log, first, second = random_log(24, 1500), Noted(), Noted()
+    topic = Topic(log)
+
+    def usurp() -> Writer:
+        return Usurper.open(dsn, TOPIC)
+
+    with projecting(topic, dsn, first, 20, usurp), projecting(topic, dsn, second, 30, usurp):
+        wait_until_level(topic, dsn)
+    print("overtaken:", len(first.errors) + len(second.errors))
+    assert first.records + second.records == len(log.deliveries)
+    assert_tables_equal_fold(dsn, [log.deliveries])
+
+
+def test_j06_3_the_lag_grows_while_nothing_can_be_written_and_is_gone_afterwards(dsn: str) -> None:
+    log = random_log(25, 300)
+    topic = Topic(log, shown=False)
+    with projecting(topic, dsn) as projector:
+        topic.publish(0, 100)
+        wait_until_level(topic, dsn)
+        with locked(dsn, "run"):
+            topic.publish()
+            until(lambda: projector.lag.seconds > 0.8)
+        until(lambda: projector.lag.records == 0 and projector.lag.seconds < 0.5)
+
+
+def test_a_topic_with_other_partitions_than_the_tables_know_is_refused(dsn: str) -> None:
+    project_all(Topic(leased(), ScriptedLog(1)), dsn)
+    topic = Topic(leased())
+    with pytest.raises(TopicMismatch, match="expected the 2 partitions that the tables know, the topic has 1"):
+        Projector(topic.source, lambda: Writer.open(dsn, TOPIC)).run(Event())
+
+
+def test_stop_is_heard_while_standing_by_and_while_the_database_is_away(dsn: str) -> None:
+    with probe(dsn) as leader:
+        assert leader.lead()
+        with projecting(Topic(leased()), dsn):
+            pass
+    with projecting(Topic(leased()), "postgresql://nobody@127.0.0.1:1/nothing"):
+        pass
+
+
+def test_j02_v1_set_back_by_30_while_it_runs(dsn: str) -> None:
+    """Somebody turns the stored offset back under a running projector: it gives way to itself and goes on."""
+    log, noted = random_log(26, 400), Noted()
+    topic = Topic(log, shown=False)
+    with projecting(topic, dsn, noted):
+        topic.publish(0, 300)
+        wait_until_level(topic, dsn)
+        with psycopg.connect(dsn) as connection:
+            connection.execute("update projection_offset set next_offset = next_offset - 30")
+        topic.publish()
+        wait_until_level(topic, dsn)
+    assert noted.records > len(log.deliveries)
+    assert_tables_equal_fold(dsn, [log.deliveries])
+    once = dump(dsn)
+    project_all(topic, dsn)
+    assert dump(dsn) == once
+

@@ -1,0 +1,62 @@
+"""The lag is the age of what the tables show, whether the log is still, busy, or not to be written."""
+
+import pytest
+
+from runfold_projector import lag
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(lag, "time", made)
+    return made
+
+
+def test_a_still_log_that_is_read_to_its_end_has_no_lag(clock: Clock) -> None:
+    measured = lag.Lag()
+    for _ in range(3):
+        clock.now += 60
+        measured.look({0: 5, 1: 0}, {0: 5, 1: 0})
+        assert (measured.seconds, measured.records) == (0, 0)
+
+
+def test_records_that_are_not_in_the_tables_age(clock: Clock) -> None:
+    measured = lag.Lag()
+    measured.look({0: 5}, {0: 5})
+    for waited in (10, 20):
+        clock.now += 10
+        measured.look({0: 9}, {0: 5})
+        assert (measured.seconds, measured.records) == (waited, 4)
+    measured.look({0: 9}, {0: 9})
+    assert (measured.seconds, measured.records) == (0, 0)
+
+
+def test_a_busy_log_whose_end_is_never_reached_is_no_lag(clock: Clock) -> None:
+    measured = lag.Lag()
+    for end in range(100, 200):
+        clock.now += 1
+        measured.look({0: end, 1: end}, {0: end - 1, 1: end - 1})
+        assert measured.seconds <= 1
+
+
+def test_one_partition_that_stands_still_is_a_lag(clock: Clock) -> None:
+    measured = lag.Lag()
+    for end in range(10):
+        clock.now += 1
+        measured.look({0: end, 1: 1}, {0: end, 1: 0})
+    assert measured.seconds == 10
+
+
+def test_who_stands_by_has_no_lag(clock: Clock) -> None:
+    measured = lag.Lag()
+    measured.look({0: 9}, {0: 5})
+    clock.now += 10
+    measured.none()
+    assert (measured.seconds, measured.records) == (0, 0)
