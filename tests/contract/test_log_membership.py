@@ -52,12 +52,12 @@ async def test_a_partition_is_nobody_elses_until_its_member_has_let_it_go(world:
 async def test_who_leaves_lets_everything_go_first_and_the_others_own_it(world: World) -> None:
     one, other = await world.seat(), await world.seat()
     await other.owning(2)
-    mine = await one.owning(2) and one.owned
-    gone: list[frozenset[int]] = []
-    one.letting_go = gone.append
+    proof = await one.owning(2)
+    mine, gone = one.owned, list[tuple[frozenset[int], bytes]]()
+    one.letting_go = lambda partitions: gone.append((partitions, one.membership.proof))
     await one.leave()
     await other.owning(4)
-    assert gone == [mine]
+    assert gone == [(mine, proof)], "with the proof that its worker needs to finish"
     assert one.membership.owned == frozenset()
     assert one.membership.proof == b""
 

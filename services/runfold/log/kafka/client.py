@@ -36,7 +36,7 @@ def owner(settings: Settings, partition: int) -> ClientConfig:
         "retry.backoff.ms": 1,  # slept whenever the markers of the last transaction are not written yet: default 100
         "retry.backoff.max.ms": 200,
         "socket.timeout.ms": timeout,  # must not be longer than the transaction's
-        "message.timeout.ms": 5000,
+        "message.timeout.ms": min(5000, timeout),  # must not be longer either
         "batch.size": _MESSAGE_BYTES,  # a transaction is one batch: all or nothing also after a broker crash
     }
     fixed = {
@@ -80,7 +80,9 @@ def member(settings: Settings) -> ClientConfig:
         "max.poll.interval.ms": 120_000,  # a drain blocks inside poll
     }
     fixed = {"partition.assignment.strategy": "cooperative-sticky", "enable.auto.commit": False, "auto.offset.reset": "latest"}
-    return _config(settings, "keeper", tuned, {"group.id": settings.group} | fixed)
+    config = _config(settings, "keeper", tuned, {"group.id": settings.group} | fixed)
+    config.pop("group.instance.id", None)  # a static member gives nothing back when it ends
+    return config
 
 
 def sender(settings: Settings) -> ClientConfig:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from runfold.config import Settings
 from runfold.core.errors import LogError
@@ -45,7 +45,10 @@ class KafkaMembership:
     def poll(self, timeout: float) -> None:
         if self._consumer is None:
             raise LogError("expected join() before poll()")
-        message = self._consumer.poll(timeout)
+        try:
+            message = self._consumer.poll(timeout)
+        except KafkaException as refused:
+            raise LogError(f"the seat in group {self._settings.group} is lost: {refused}; end this process") from refused
         if message is None or (error := message.error()) is None:
             return
         if error.code() == KafkaError._FATAL or error.fatal():  # _FATAL comes with fatal() False
@@ -53,10 +56,12 @@ class KafkaMembership:
         client.log_trouble(error)
 
     def leave(self) -> None:
-        if self._consumer is not None:
-            consumer, self._consumer = self._consumer, None
-            consumer.close()
-            self.owned = frozenset()
+        if self._consumer is None:
+            return
+        try:
+            self._consumer.close()  # revokes first: until then the worker still needs our proof
+        finally:
+            self._consumer, self.owned = None, frozenset()
 
     # ---- called inside poll and close, on the same thread; no exception may leave them
 

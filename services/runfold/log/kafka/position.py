@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from runfold.config import Settings
 from runfold.log.kafka import client
@@ -37,6 +37,8 @@ class Positions:
 
     def _ask(self, consumer: Consumer, partition: int) -> Position:
         (offset,) = consumer.committed([TopicPartition(self._topic, partition)], client.CALL_SECONDS)
+        if offset.error is not None:
+            raise KafkaException(offset.error)
         return as_position(offset)
 
     def close(self) -> None:
