@@ -48,9 +48,13 @@ _NESTED = st.sampled_from([150, 300, 950, 3_000, 100_000]).map(
     lambda depth: '[{"type":"tool_use","id":"t1","name":"n","input":{"a":' + "[" * depth + "]" * depth + "}}]"
 )
 BLOCKS = LEGAL_BLOCKS | ODD_BLOCKS
+SPEAKING = st.builds(_dumps, st.lists(LEGAL_BLOCKS, max_size=3), st.booleans())
+_TURNS = st.tuples(st.lists(LEGAL_BLOCKS, max_size=2), CALLS).map(lambda both: [*both[0], *both[1]])
+ASKING = st.builds(_dumps, _TURNS, st.booleans())
 CONTENTS = (
-    st.builds(_dumps, st.lists(BLOCKS, max_size=4), st.booleans())
-    | st.builds(_dumps, st.tuples(st.lists(LEGAL_BLOCKS, max_size=2), CALLS).map(lambda both: both[0] + both[1]), st.booleans())
+    SPEAKING
+    | ASKING
+    | st.builds(_dumps, st.lists(BLOCKS, max_size=4), st.booleans())
     | st.builds(_dumps, VALUES, st.booleans())
     | _NESTED
     | st.text(max_size=10)
@@ -58,6 +62,11 @@ CONTENTS = (
 )
 _KNOWN = ["tool_use", "end_turn", "stop_sequence", "pause_turn", "max_tokens", "refusal", "model_context_window_exceeded"]
 STOP_REASONS = st.sampled_from([*_KNOWN, "", "new\ud800"])
+SAID = (  # content and stop_reason
+    st.tuples(ASKING, st.just("tool_use"))
+    | st.tuples(SPEAKING, st.sampled_from(["end_turn", "pause_turn"]))
+    | st.tuples(CONTENTS, STOP_REASONS)
+)
 RESULTS = (
     st.builds(_dumps, TEXTS | st.lists(BLOCKS, max_size=2) | VALUES, st.booleans())
     | st.text(max_size=6)

@@ -17,14 +17,14 @@ from runfold.core.shard import Shard
 from runfold.log.codec import Codec
 from runfold.testing.given import RUN_ID, History, given, text, tool_use
 
-from .answers import CONTENTS, STOP_REASONS
+from .answers import SAID
 from .pure_worker import Answer, PureWorker, outcome
 
 CODEC = Codec()
 TOKENS = st.integers(0, 400)
 USAGES = st.builds(Usage, input_tokens=TOKENS, output_tokens=TOKENS, cache_read_tokens=TOKENS)
 COSTS = st.none() | st.decimals(0, 1, places=6)
-ODD_ANSWERS = st.builds(Answer, CONTENTS, STOP_REASONS, USAGES, COSTS, st.integers(0, 2))
+ODD_ANSWERS = st.builds(lambda said, *rest: Answer(*said, *rest), SAID, USAGES, COSTS, st.integers(0, 2))
 PLAIN = st.sampled_from(
     [
         ([tool_use("t1")], "tool_use"),
