@@ -1,0 +1,160 @@
+"""The processes of a scene: workers with their keepers, each with a log file; what may be killed, and what must not be left."""
+
+import asyncio
+import json
+import os
+import re
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from runfold.core.errors import StackError
+from runfold.local.process import GuardedProcess
+
+ROOT = Path(__file__).parents[2]  # where `python -m tests…` is understood
+CLI = ("-m", "runfold.cli")
+HELD = ("-c", "from tests.cases.harness_worker import main; main()")
+APP = "tests.cases.apps:app"
+LEFT_SECONDS = 5.0  # that an orphan has to notice that it is one
+
+_DEATH = re.compile(r"worker process (\d+) (died|fell silent|was killed)")
+
+
+class Processes:
+    """Workers by name. ``environment`` goes to each; ``marker`` is in it, and in no other process of this machine.
+
+    ``ended`` is called, on the loop, whenever a keeper has ended.
+    """
+
+    def __init__(self, root: Path, environment: Mapping[str, str], marker: str, ended: Callable[[], None]) -> None:
+        self._root, self._environment, self._marker, self._ended = root, dict(environment), marker, ended
+        self._running: dict[str, GuardedProcess] = {}
+        self._lock = os.open(root / "processes.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self.logs: dict[str, Path] = {}
+        self.killed: set[int] = set()  # worker processes that the test killed
+
+    def start(self, name: str, *, entry: Sequence[str] = CLI, app: str = APP, environment: Mapping[str, str]) -> None:
+        """A keeper and its worker; a log file per start."""
+        log = self._root / f"{name}.log"
+        while log in self.logs.values():
+            log = log.with_stem(f"{log.stem}+")
+        given = [f"{key}={value}" for key, value in {**self._environment, **environment}.items()]
+        command = ["/usr/bin/env", *given, sys.executable, *entry, "worker", "--app", app, "--name", name]
+        self.logs[log.stem] = log
+        self._running[name] = GuardedProcess(command, ROOT, log, signal.SIGTERM, self._lock)
+        self._watch(self._running[name].guard_pid)
+
+    def _watch(self, pid: int) -> None:
+        loop, watched = asyncio.get_running_loop(), os.pidfd_open(pid)
+
+        def ended() -> None:
+            loop.remove_reader(watched)
+            os.close(watched)
+            self._ended()
+
+        loop.add_reader(watched, ended)
+
+    def kill_worker(self, pid: int) -> None:
+        """kill -9 of a worker process: its keeper will start the next one."""
+        self.killed.add(pid)
+        os.kill(pid, signal.SIGKILL)
+
+    def kill_keeper(self, name: str) -> None:
+        """kill -9 of a keeper: its worker ends, nobody replaces it."""
+        self._running.pop(name).kill()
+
+    def kill_both(self, name: str, pid: int) -> None:
+        """The loss of a machine."""
+        self.kill_keeper(name)
+        with suppress(ProcessLookupError):  # it has noticed already
+            self.kill_worker(pid)
+
+    async def stop(self, *names: str) -> None:
+        """SIGTERM, and wait for the end: a planned restart."""
+        await asyncio.gather(*(asyncio.to_thread(self._running.pop(name).stop) for name in names))
+
+    async def close(self) -> list[str]:
+        """End everything; what was left although its keeper is gone (it is killed)."""
+        await self.stop(*self._running)
+        os.close(self._lock)
+        await asyncio.gather(*(asyncio.to_thread(wait_for_end, pid, LEFT_SECONDS) for pid in self._marked()))
+        orphans = self._marked()
+        for pid in orphans:
+            os.kill(pid, signal.SIGKILL)
+        return [f"process {pid} outlived its keeper" for pid in orphans]
+
+    def accidents(self) -> list[str]:
+        """Keepers that ended and workers that were replaced without the test."""
+        found = self.ends()
+        for name, log in self.logs.items():
+            deaths = [match for line in lines(log) if (match := _DEATH.search(line))]
+            found += [f"{name}: {match[0]}" for match in deaths if int(match[1]) not in self.killed]
+        return found
+
+    def ends(self) -> list[str]:
+        """Keepers that have ended without the test, with the end of their logs."""
+        found = []
+        for name, process in self._running.items():
+            try:
+                process.check_alive()
+            except StackError as error:
+                found.append(f"{name}: {error}")
+        return found
+
+    def output(self) -> dict[str, list[str]]:
+        return {name: lines(log) for name, log in self.logs.items()}
+
+    def _marked(self) -> list[int]:
+        """Processes of this scene, those whose parents are gone included."""
+        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and self._is_ours(entry)]
+
+    def _is_ours(self, process: Path) -> bool:
+        try:
+            return self._marker.encode() in (process / "environ").read_bytes()
+        except OSError:
+            return False
+
+
+def wait_for_end(pid: int, seconds: float) -> bool:
+    """Whether a process has ended, after at most ``seconds``."""
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([watched], [], [], seconds)[0])
+    finally:
+        os.close(watched)
+
+
+def lines(log: Path) -> list[str]:
+    """The whole lines of a log."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def messages(log: Path) -> list[str]:
+    """What a process that logs in JSON has said."""
+    return [json.loads(line)["message"] for line in lines(log)]
+
+
+class Background:
+    """A part that runs in a thread until it is told to stop, and can be started again."""
+
+    def __init__(self, run: Callable[[threading.Event], None]) -> None:
+        self._run = run
+        self._stop, self._thread = threading.Event(), threading.Thread()
+
+    def start(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=[self._stop], daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
