@@ -2,7 +2,7 @@
 
     history = given("Which tickets are overdue?", token_budget=1000).started().answers(tool_use("t1", "search", {"q": "x"}))
     assert history.run.calls[0].name == "search"
-    assert history.finished_tool("t1", "none").decisions() == [CallModel(3, 1, 4096), WaitUntil(history.run.deadline)]
+    assert history.finished_tool("t1", "none").decisions() == [CallModel(3, 1, 985), WaitUntil(history.run.deadline)]
 
 Every record is `STEP_MS` after the one before; `after` makes a pause. The log begins with a lease, so `Shard` reads it as well.
 """
