@@ -97,7 +97,7 @@ class Rejection(StrEnum):
 class Limits:
     """What the requester allows a run. None is the documented default, never "zero"."""
 
-    token_budget: int | None = None  # input + cache write + cache read + output tokens; default: none
+    token_budget: int | None = None  # input + cache write + cache read + output tokens, of failed attempts too; default: none
     cost_ceiling: Decimal | None = None  # USD; default: none
     timeout_ms: int | None = None  # from RunRequested's broker time; default: DEFAULT_TIMEOUT_MS
     max_steps: int | None = None  # model and tool steps together, the highest seq; default: DEFAULT_MAX_STEPS
