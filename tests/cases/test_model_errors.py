@@ -1,0 +1,211 @@
+"""A: what the API's errors, silences and half answers do to a run (cases A01, A02, A04, A05, A07)."""
+
+import asyncio
+import logging
+import time
+from itertools import cycle, pairwise
+from typing import Any
+
+import pytest
+
+from runfold.agents import Agent
+from runfold.core.events import ModelStepCompleted, ModelStepFailed, ModelStepStarted, Reason, Status
+from runfold.model import RetryPolicy
+from runfold.testing import Script, sse
+from tests.cases.engine_process import RETRIES
+from tests.cases.engine_scene import MODEL, recording, stage
+
+# ---- A01
+
+REFUSALS = {
+    400: (Status.FAILED, Reason.MODEL_REQUEST),
+    413: (Status.FAILED, Reason.MODEL_REQUEST),
+    422: (Status.FAILED, Reason.MODEL_REQUEST),
+    401: (Status.SUSPENDED, Reason.MODEL_ACCESS),
+    403: (Status.SUSPENDED, Reason.MODEL_ACCESS),
+    404: (Status.SUSPENDED, Reason.MODEL_ACCESS),
+}
+
+
+@pytest.mark.parametrize("http_status", REFUSALS)
+async def test_a01_v1_an_error_that_no_repetition_cures_is_not_repeated(http_status: int) -> None:
+    message = "key sk-ant-api03-SECRET is wrong " + "x" * 2000
+    async with stage(Script().then_fail(http_status, message).for_ever()) as scene:
+        began = time.monotonic()
+        run = await scene.play()
+        (failure,) = scene.log(run.id, ModelStepFailed)
+        assert scene.api.hits() == 1, "A01.1"
+        assert time.monotonic() - began < 3, "A01.2"
+        assert (run.status, run.reason) == REFUSALS[http_status], "A01.2"
+        assert failure.http_status == http_status, "A01.2"
+        assert failure.error_type, "A01.2"
+        assert "SECRET" not in failure.message + run.detail, "A01.2"
+        assert 0 < len(failure.message) <= 500, "A01.2"
+
+
+async def test_a01_v2_not_even_when_the_server_says_so() -> None:
+    async with stage(Script().then_fail(400, headers={"x-should-retry": "true"}).for_ever()) as scene:
+        run = await scene.play()
+        assert (scene.api.hits(), run.status) == (1, Status.FAILED), "A01.1"
+
+
+async def test_a01_v3_nor_by_the_next_worker() -> None:
+    script = Script().then_tool_use("a", "act", {}).then_tool_use("b", "act", {}).then_fail(400).for_ever()
+    async with stage({"go": script, "other": Script().then_text("done")}) as scene:
+        scene.serve(recording(scene.ledger, "act"))
+        run = await scene.play()
+        assert (run.status, scene.api.hits()) == (Status.FAILED, 3)
+        await scene.restart()
+        assert (await scene.play("other")).status is Status.SUCCEEDED  # so it has read all there is
+        assert scene.api.hits("go") == 3, "A01.3"
+        assert [event.http_status for event in scene.log(run.id, ModelStepFailed)] == [400], "A01.3: the outcome is in the log"
+
+
+# ---- A02
+
+LASTING = {
+    "V1": (Script().then_fail(500).for_ever(), Reason.API_ERROR),
+    "V2": (Script().then_fail(529).for_ever(), Reason.OVERLOADED),
+    "V3": (Script().then_reset().for_ever(), Reason.CONNECTION),
+}
+
+
+@pytest.mark.parametrize("variant", LASTING)
+async def test_a02_there_is_one_layer_of_retries(variant: str, caplog: pytest.LogCaptureFixture) -> None:
+    script, reason = LASTING[variant]
+    draws = cycle([0.9, 0.8, 0.7])
+    caplog.set_level(logging.INFO, "runfold.step")
+    async with stage(script) as scene:
+        process = scene.start(draw=lambda: next(draws), retries=RetryPolicy(attempts=3, base=0.1, cap=10))
+        run = await scene.play()
+        assert scene.api.hits() == 3, "A02.1: not nine"
+        assert [event.attempt for event in scene.log(run.id, ModelStepStarted)] == [1, 2, 3], "A02.1"
+        assert [event.attempt for event in scene.log(run.id, ModelStepFailed)] == [1, 2, 3], "A02.1"
+        assert sum("MODEL attempt" in line for line in caplog.messages) == 3, "A02.1: a log line each"
+        count = process.sample("agent_step_latency_seconds_count", kind="model", outcome=reason.lower())
+        assert count == 3, "A02.1: a metric sample each"
+        first, second = [after.at - before.at for before, after in pairwise(scene.api.requests)]
+        assert first >= 0.9 * 0.1, "A02.2: jitter of a back-off of 0.1 s"
+        assert second >= 0.8 * 0.2, "A02.2: of one that doubled"
+        assert first + second < 5, "A02.2: within the policy's bound, with room for a busy machine"
+        assert (run.status, run.reason) == (Status.FAILED, reason), "A02.3"
+
+
+# ---- A04
+
+HALF = (sse.message_start(usage={"input_tokens": 900, "output_tokens": 1}), sse.text_start(), sse.text_delta("Hel"))
+
+
+async def test_a04_v1_an_overload_in_the_middle_of_a_stream_is_retried_and_leaves_nothing() -> None:
+    script = Script().then_sse(*HALF, sse.error_event("overloaded_error")).then_text("Hello, world", 10, 5)
+    async with stage(script) as scene:
+        run = await scene.play()
+        assert (scene.api.hits(), run.status, run.output) == (2, Status.SUCCEEDED, "Hello, world"), "A04.1"
+        assert "Hel" not in repr(scene.records()).replace("Hello, world", ""), "A04.1"
+        (failure,) = scene.log(run.id, ModelStepFailed)
+        assert failure.usage is not None, "A04.4"
+        assert (failure.usage.input_tokens, failure.reason) == (900, Reason.OVERLOADED), "A04.4"
+        assert (run.usage.input_tokens, run.usage.output_tokens) == (10, 5), "A04.4: never added to the step's own"
+
+
+async def test_a04_v2_an_overload_before_the_first_delta_is_retried() -> None:
+    script = Script().then_sse(sse.error_event("overloaded_error")).then_text("Hello")
+    async with stage(script) as scene:
+        run = await scene.play()
+        assert (scene.api.hits(), run.status) == (2, Status.SUCCEEDED), "A04.1"
+        assert [event.usage for event in scene.log(run.id, ModelStepFailed)] == [None], "A04.4"
+
+
+async def test_a04_v3_an_invalid_request_in_a_stream_is_not_retried() -> None:
+    async with stage(Script().then_sse(*HALF, sse.error_event("invalid_request_error")).for_ever()) as scene:
+        run = await scene.play()
+        assert (scene.api.hits(), run.status, run.reason) == (1, Status.FAILED, Reason.MODEL_REQUEST), "A04.2"
+
+
+async def test_a04_v4_an_overload_for_ever_ends_by_policy() -> None:
+    async with stage(Script().then_sse(*HALF, sse.error_event("overloaded_error")).for_ever()) as scene:
+        run = await scene.play()
+        assert scene.api.hits() == RETRIES.attempts, "A04.3"
+        assert (run.status, run.reason) == (Status.FAILED, Reason.OVERLOADED), "A04.3"
+        assert (run.usage.total, run.wasted.input_tokens) == (0, 3 * 900), "A04.4"
+
+
+# ---- A05: in the case's profile the stream timeout is 3 s; here all its times are a tenth
+
+STREAM_SECONDS = 0.3
+CLOCKS: dict[str, Any] = {"first_byte": STREAM_SECONDS, "idle": STREAM_SECONDS}
+HANGING = {
+    "a: headers, then nothing": Script().then_sse("hang"),
+    "b: only pings": Script().then_ping(every=0.05),
+    "d: no answer": Script().then_hang(),
+}
+
+
+@pytest.mark.parametrize("variant", HANGING)
+async def test_a05_a_stream_without_content_is_given_up(variant: str) -> None:
+    async with stage(HANGING[variant].for_ever()) as scene:
+        scene.start(**CLOCKS)
+        run = await scene.play()
+        failures = scene.log(run.id, ModelStepFailed)
+        assert len(failures) == scene.api.hits() == RETRIES.attempts, "A05.1: retried by policy"
+        assert all(STREAM_SECONDS * 500 <= failure.latency_ms <= STREAM_SECONDS * 1000 + 1500 for failure in failures), "A05.1"
+        assert (run.status, run.reason) == (Status.FAILED, Reason.MODEL_TIMEOUT), "A05.1"
+        await scene.api.until(lambda: all(hit.aborted for hit in scene.api.requests))  # A05.1: the stub sees it closed
+
+
+async def test_a05_a_slow_stream_with_content_is_left_alone() -> None:
+    """A05.2: it takes four times the stream timeout as a whole."""
+    deltas = [part for n in range(12) for part in (STREAM_SECONDS / 3, sse.text_delta(f"{n} "))]
+    end = [sse.block_stop(), sse.message_delta("end_turn"), sse.message_stop()]
+    async with stage(Script().then_sse(sse.message_start(), sse.text_start(), *deltas, *end)) as scene:
+        scene.start(**CLOCKS)
+        run = await scene.play()
+        assert (run.status, run.output) == (Status.SUCCEEDED, "0 1 2 3 4 5 6 7 8 9 10 11 "), "A05.2"
+        assert scene.api.hits() == 1, "A05.2"
+
+
+async def test_a05_v2_a_cancel_reaches_into_a_stream_that_hangs() -> None:
+    async with stage(HANGING["a: headers, then nothing"]) as scene:
+        scene.start()
+        id_ = await scene.submit()
+        await scene.api.until_hits(1)
+        began = time.monotonic()
+        await scene.cancel(id_)
+        run = await scene.settled(id_)
+        assert (run.status, run.reason) == (Status.CANCELLED, Reason.CANCEL), "A05.3"
+        assert time.monotonic() - began < 3, "A05.3"
+
+
+# ---- A07
+
+
+@pytest.mark.parametrize("max_tokens", [32_000, 128_000])
+async def test_a07_a_large_max_tokens_is_asked_for(max_tokens: int) -> None:
+    async with stage(Script().then_text("done")) as scene:
+        scene.serve(max_tokens=max_tokens)
+        run = await scene.play()
+        assert (scene.api.hits(), run.status) == (1, Status.SUCCEEDED), "A07.1"
+        assert scene.asked("go", 1)["max_tokens"] == max_tokens, "A07.1"
+
+
+async def test_a07_what_no_model_has_is_refused_before_the_first_request() -> None:
+    async with stage(Script().then_text("done")) as scene:
+        run = await scene.play(max_tokens=128_001)
+        assert (scene.api.hits(), run.status, run.reason) == (0, Status.FAILED, Reason.CONFIG), "A07.1"
+        assert "128001" in run.detail
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"no_such_argument": 1}, {"extra_headers": {"x-broken": "a\nb"}}, {"extra_headers": 7}],
+    ids=["an argument it does not know", "a header that cannot be sent", "headers of another type"],
+)
+async def test_a07_an_error_of_the_sdk_before_any_request_is_final(options: dict[str, object]) -> None:
+    async with stage(Script().then_text("done")) as scene:
+        scene.serve(agents=[Agent("odd", MODEL, options=options)])
+        run = await scene.play(agent="odd")
+        assert (scene.api.hits(), run.status, run.reason) == (0, Status.FAILED, Reason.CONFIG), "A07.2"
+        assert len(scene.log(run.id, ModelStepStarted)) == 1, "A07.2: no retry"
+        assert scene.log(run.id, ModelStepCompleted) == []
+        await asyncio.sleep(0)
+        assert not scene.accidents, "A07.2: no worker restart"
