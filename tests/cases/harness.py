@@ -20,13 +20,13 @@ from uuid import uuid4
 
 import httpx
 import psycopg
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from runfold.api import create_app
 from runfold.api.exchanges import Exchange
 from runfold.cli import wiring
 from runfold.config import Settings
-from runfold.core.events import Command, Delivery, LeaseAcquired, OwnerEvent, Record, RunFinished, RunRequested
+from runfold.core.events import Command, Delivery, LeaseAcquired, OwnerEvent, Record, RunFinished, RunRequested, ToolStepFinished
 from runfold.core.run import Run
 from runfold.core.shard import Shard
 from runfold.log.codec import TYPE_HEADER, Codec, record_type
@@ -127,7 +127,7 @@ class Scene:
         """POST a run; as its id is not ours to choose, one for a certain partition is written to the topic instead; its id."""
         if partition is None:
             return await self.post(text)
-        run_id = next(id_ for id_ in iter(lambda: str(uuid4()), "") if self.partition_of(id_) == partition)
+        run_id = self.id_on(partition)
         await self.produce(RunRequested(run_id=run_id, agent="default", input=text))
         return run_id
 
@@ -227,11 +227,43 @@ class Scene:
 
     def owner(self, partition: int) -> str:
         """The worker whose lease of ``partition`` is the newest."""
-        events = [delivery.event for delivery in self.log[partition] if isinstance(delivery, Record)]
-        return [event.worker for event in events if isinstance(event, LeaseAcquired)][-1]
+        return self._leases(partition)[-1][1]
 
     def partition_of(self, run_id: str) -> int:
         return partition_of(run_id.encode(), self.partitions)
+
+    def id_on(self, partition: int) -> str:
+        """The id of no run, which belongs to ``partition``."""
+        return next(id_ for id_ in iter(lambda: str(uuid4()), "") if self.partition_of(id_) == partition)
+
+    def epoch(self, partition: int) -> int:
+        """The offset of the newest lease."""
+        return self._leases(partition)[-1][0]
+
+    def _leases(self, partition: int) -> list[tuple[int, str]]:
+        """(offset, worker) of each lease of a partition."""
+        records = [record for record in self.records() if record.partition == partition]
+        return [(record.offset, event.worker) for record in records if isinstance(event := record.event, LeaseAcquired)]
+
+    def answered(self, run_id: str) -> list[str]:
+        """The tool_use id of each ToolStepFinished."""
+        return [record.event.tool_use_id for record in self.records(run_id) if isinstance(record.event, ToolStepFinished)]
+
+    async def rows(self) -> dict[str, dict[str, Any]]:
+        """The table `run`, by id."""
+        tables = await asyncio.to_thread(dump, self.settings.dsn)
+        return {row["id"]: row for row in map(_with_text_ids, tables["run"])}
+
+    async def ends(self) -> list[int]:
+        """The offset that the next record of each partition will have."""
+        return await asyncio.to_thread(self._ends)
+
+    def _ends(self) -> list[int]:
+        consumer = Consumer({"bootstrap.servers": self.settings.bootstrap, "group.id": "unused"})
+        places = [TopicPartition(self.settings.topic, number) for number in range(self.partitions)]
+        ends = [consumer.get_watermark_offsets(place, PATIENCE)[1] for place in places]
+        consumer.close()
+        return ends
 
     def executions(self, run_id: str) -> list[str]:
         """The keys of the ledger's lines that belong to a run, without the run's id."""

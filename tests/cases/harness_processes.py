@@ -6,11 +6,14 @@ import os
 import re
 import select
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import httpx
 
 from runfold.core.errors import StackError
 from runfold.local.process import GuardedProcess
@@ -34,15 +37,24 @@ class Processes:
         self._root, self._environment, self._marker, self._ended = root, dict(environment), marker, ended
         self._running: dict[str, GuardedProcess] = {}
         self._lock = os.open(root / "processes.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self._metrics: dict[str, str] = {}  # URL, by name
         self.logs: dict[str, Path] = {}
         self.killed: set[int] = set()  # worker processes that the test killed
+
+    @property
+    def names(self) -> set[str]:
+        """Of the keepers that run, or should."""
+        return set(self._running)
 
     def start(self, name: str, *, entry: Sequence[str] = CLI, app: str = APP, environment: Mapping[str, str]) -> None:
         """A keeper and its worker; a log file per start."""
         log = self._root / f"{name}.log"
         while log in self.logs.values():
             log = log.with_stem(f"{log.stem}+")
-        given = [f"{key}={value}" for key, value in {**self._environment, **environment}.items()]
+        port = free_port()
+        self._metrics[name] = f"http://127.0.0.1:{port}/metrics"
+        variables = {**self._environment, "RUNFOLD_METRICS_PORT": str(port), **environment}
+        given = [f"{key}={value}" for key, value in variables.items()]
         command = ["/usr/bin/env", *given, sys.executable, *entry, "worker", "--app", app, "--name", name]
         self.logs[log.stem] = log
         self._running[name] = GuardedProcess(command, ROOT, log, signal.SIGTERM, self._lock)
@@ -87,6 +99,12 @@ class Processes:
             os.kill(pid, signal.SIGKILL)
         return [f"process {pid} outlived its keeper" for pid in orphans]
 
+    async def metric(self, name: str, sample: str) -> float:
+        """The value of ``sample``, name and labels, at a worker; 0 where it has none."""
+        async with httpx.AsyncClient() as client:
+            text = (await client.get(self._metrics[name])).text
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"{sample} "))
+
     def accidents(self) -> list[str]:
         """Keepers that ended and workers that were replaced without the test."""
         found = self.ends()
@@ -129,6 +147,11 @@ def wait_for_end(pid: int, seconds: float) -> bool:
         return bool(select.select([watched], [], [], seconds)[0])
     finally:
         os.close(watched)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def lines(log: Path) -> list[str]:
