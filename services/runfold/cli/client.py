@@ -39,7 +39,6 @@ class Client:
 
 def _said(answer: httpx.Response) -> str:
     try:
-        error = answer.json()["error"]
-        return f"{error['field']}: {error['message']}" if error.get("field") else str(error["message"])
+        return str(answer.json()["error"]["message"])  # it names the field
     except (ValueError, KeyError, TypeError, AttributeError):
         return answer.text[:500]

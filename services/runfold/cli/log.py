@@ -23,10 +23,12 @@ def create(
     bootstrap: Bootstrap = None,
     topic: Topic = None,
 ) -> None:
-    """Create the topic and its dead-letter topic as Runfold needs them."""
+    """Create the topic and its dead-letter topic as Runfold needs them; those that are there already are checked."""
     chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic))
-    create_topic(chosen, partitions)
-    print(f"{chosen.topic}: created with {partitions} partitions")
+    if create_topic(chosen, partitions):
+        print(f"{chosen.topic}: created with {partitions} partitions")
+    else:
+        print(f"{chosen.topic}: was there already: ok, {check_topic(chosen)} partitions")
 
 
 def check(bootstrap: Bootstrap = None, topic: Topic = None) -> None:
