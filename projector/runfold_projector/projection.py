@@ -17,6 +17,7 @@ from runfold.core.events import (
     RunCancelRequested,
     RunFinished,
     RunRequested,
+    RunSnapshotted,
     RunStarted,
     RunSuspended,
     ToolStatus,
@@ -48,7 +49,7 @@ def project(record: Record, run: Run, worker: str | None) -> StepStart | StepEnd
             return _tool_finished(event, record, run)
         case RunRequested() | RunStarted() | RunSuspended() | RunFinished():
             return None
-        case RunCancelRequested() | CommandRejected() | LeaseAcquired():
+        case RunCancelRequested() | CommandRejected() | LeaseAcquired() | RunSnapshotted():
             return None
         case _:
             assert_never(record.event)

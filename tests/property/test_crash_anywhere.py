@@ -108,7 +108,7 @@ def outline(run: Run) -> Run:
     """What must not depend on who died when."""
     request = replace(run.request, run_id="")
     return replace(
-        run, request=request, started=None, first_offset=0, last_offset=0, requested_at=0, started_at=0, finished_at=0, last_at=0,
+        run, request=request, started=None, first_offset=0, last_offset=0, requested_at=0, started_at=0, finished_at=0, last_at=0, fold_from=0,
         step=replace(run.step, attempt=0),
     )  # fmt: skip
 

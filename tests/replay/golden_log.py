@@ -26,6 +26,7 @@ from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryMe
 from runfold.log.wire import RawRecord, key_of, read
 from runfold.model.scripted import ScriptedModel
 from runfold.ports import ModelAnswer, ModelRequest, ToolCallRequest, ToolPolicy, ToolResult
+from runfold.worker import carrier
 from tests.engine import Engine, Ledger, NoRetry, ScriptedTools, answer, done, text, tool_use, turn_of
 
 LOGS = Path(__file__).parent / "logs"
@@ -86,6 +87,7 @@ def _model(request: ModelRequest) -> Any:
 
 async def play() -> MemoryBroker:
     """A broker whose two partitions hold every story, carried by one owner after the other."""
+    carrier.BEHIND, carrier.FACTOR, carrier.LOOK_EVERY = 30, 0, 1  # snapshots, although the log is short
     clock = count(1_700_000_000_000)
     broker, ledger = MemoryBroker(2, lambda: next(clock)), Ledger()
     seat = MemoryMembership(broker.group)

@@ -20,6 +20,7 @@ from runfold.core.events import (
     RunCancelRequested,
     RunFinished,
     RunRequested,
+    RunSnapshotted,
     RunStarted,
     RunSuspended,
     SideEffect,
@@ -124,6 +125,7 @@ FULL: list[Event] = [
         cost=Decimal("-0.000000000001"),
     ),
     CommandRejected(run_id=RUN, epoch=123_456, command_id="c-2", reason=Rejection.RUN_FINISHED),
+    RunSnapshotted(run_id=RUN, epoch=123_456, last_offset=123_460, state_version=1, state_json="{}"),
 ]
 
 

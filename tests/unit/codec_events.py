@@ -7,7 +7,9 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
-from runfold.core.events import Event
+
+from runfold.core.events import Event, RunSnapshotted
+from runfold.core.snapshot import VERSION
 
 _INT64 = st.integers(-(2**63), 2**63 - 1)
 _MONEY = st.integers(-(10**24) + 1, 10**24 - 1).map(lambda unscaled: Decimal(unscaled).scaleb(-12))
@@ -21,7 +23,10 @@ def any_of(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a type hint as they occur in events."""
     if is_dataclass(hint) and isinstance(hint, type):
         hints = get_type_hints(hint)
-        return st.builds(hint, **{field.name: any_of(hints[field.name]) for field in fields(hint)})
+        values = {field.name: any_of(hints[field.name]) for field in fields(hint)}
+        if hint is RunSnapshotted:
+            values["state_version"] = st.integers(-(2**63), VERSION)  # a newer one is refused
+        return st.builds(hint, **values)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return st.sampled_from(hint)
     if get_origin(hint) is dict:

@@ -12,8 +12,19 @@ import fastavro
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from runfold.core.errors import DecodeError
-from runfold.core.events import Event, Limits, Problem, RunCancelRequested, RunRequested, ToolStatus, ToolStepFinished
+from runfold.core.events import (
+    Event,
+    Limits,
+    Problem,
+    RunCancelRequested,
+    RunRequested,
+    RunSnapshotted,
+    ToolStatus,
+    ToolStepFinished,
+)
+from runfold.core.snapshot import VERSION
 from runfold.log.codec import Codec, record_type
 from runfold.log.schemas import fingerprint, schema_of
 
@@ -206,3 +217,10 @@ def test_money_of_a_megabyte_costs_no_time() -> None:
     began = time.monotonic()
     assert problem_of(head + megabyte + tail) is Problem.MALFORMED
     assert time.monotonic() - began < 2
+
+
+def test_a_snapshot_of_a_newer_version_is_unknown_and_not_half_understood() -> None:
+    event = RunSnapshotted(run_id="r", epoch=1, last_offset=2, state_version=VERSION + 1, state_json="{}")
+    with pytest.raises(DecodeError, match="version") as raised:
+        Codec().decode(Codec().encode(event))
+    assert raised.value.problem is Problem.UNKNOWN_SCHEMA

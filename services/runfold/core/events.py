@@ -298,6 +298,17 @@ class CommandRejected:
     reason: Rejection
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSnapshotted:
+    """An open run as its owner had it: a fold may begin here. Readers that fold from the run's beginning pass it over."""
+
+    run_id: str
+    epoch: int
+    last_offset: int  # of the last record that the state includes
+    state_version: int
+    state_json: str  # an owner's own affair, see runfold.core.snapshot
+
+
 Command = RunRequested | RunCancelRequested
 RunEvent = (
     RunStarted
@@ -309,6 +320,7 @@ RunEvent = (
     | RunSuspended
     | RunFinished
     | CommandRejected
+    | RunSnapshotted
 )
 OwnerEvent = LeaseAcquired | RunEvent
 Event = Command | OwnerEvent

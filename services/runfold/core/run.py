@@ -5,7 +5,10 @@
 3. Commands wait in the inbox until an owner's event consumes them by id: state never depends on how they interleave.
 4. A result counts if it is of the attempt that is open; results of other attempts are ignored.
 5. An ignored record leaves the very same object: ``evolve(run, record) is run``.
-6. No clock: times are the records' own broker timestamps. Nothing raises on a record that the log accepted.
+6. A fold that begins in the middle of the log begins a run with its first RunSnapshotted. A snapshot that does not include the
+   last record the fold has seen (a command came between) is ignored; any other replaces what the fold has, for its writer had
+   read all of the run, and the fold may have begun with a snapshot of the first kind.
+7. No clock: times are the records' own broker timestamps. Nothing raises on a record that the log accepted.
 """
 
 from collections.abc import Iterable
@@ -14,7 +17,7 @@ from decimal import Context, Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any, assert_never
 
-from runfold.core import conversation
+from runfold.core import conversation, snapshot
 from runfold.core.conversation import Message, Turn
 from runfold.core.events import (
     DEFAULT_MAX_STEPS,
@@ -29,6 +32,7 @@ from runfold.core.events import (
     RunCancelRequested,
     RunFinished,
     RunRequested,
+    RunSnapshotted,
     RunStarted,
     RunSuspended,
     SideEffect,
@@ -121,6 +125,7 @@ class Run:
     inbox: tuple[RunCancelRequested, ...] = ()
     last_offset: int = -1
     last_at: int = 0  # of the last record that changed the run
+    fold_from: int = 0  # the offset from which a fold knows all of this: of the request, or of the newest snapshot that holds
 
     @property
     def id(self) -> str:
@@ -156,6 +161,8 @@ def fold(records: Iterable[Record]) -> Run | None:
 
 def evolve(run: Run | None, record: Record) -> Run | None:
     """Apply one record of the run. None: there is no such run (yet)."""
+    if isinstance(record.event, RunSnapshotted):
+        return _snapshotted(run, record.event, record.offset)
     if run is None:
         return _request(record.event, record) if isinstance(record.event, RunRequested) else None
     changed = run if run.status.final else _apply(run, record)
@@ -183,7 +190,7 @@ def _apply(run: Run, record: Record) -> Run:
             return _suspended(run, event)
         case RunFinished() as event:
             return _finished(run, event, record.timestamp)
-        case RunRequested() | CommandRejected() | LeaseAcquired():
+        case RunRequested() | CommandRejected() | LeaseAcquired() | RunSnapshotted():
             return run
         case _:
             assert_never(record.event)
@@ -200,7 +207,17 @@ def _request(event: RunRequested, record: Record) -> Run:
         verdict=Verdict(Status.FAILED, Reason.CONFIG, "the input is blank: a run needs text to begin with") if blank else None,
         last_offset=record.offset,
         last_at=record.timestamp,
+        fold_from=record.offset,
     )
+
+
+def _snapshotted(run: Run | None, event: RunSnapshotted, offset: int) -> Run | None:
+    if run is not None and (run.status.final or event.last_offset < run.last_offset):
+        return run
+    try:
+        return replace(snapshot.from_text(Run, event.state_json), fold_from=offset)
+    except (ValueError, KeyError, TypeError):  # no owner wrote it
+        return run
 
 
 def _started(run: Run, event: RunStarted, at: int) -> Run:

@@ -6,7 +6,7 @@ Worker, projector, replay and verification all fold through here, so they skip t
 
 from enum import StrEnum
 
-from runfold.core.events import Command, LeaseAcquired, Record, RunFinished, RunRequested
+from runfold.core.events import Command, LeaseAcquired, Record, RunFinished, RunRequested, RunSnapshotted
 from runfold.core.run import Run, evolve
 
 REMEMBERED = 20_000  # ended runs per partition whose repeated RunRequested is recognised
@@ -30,7 +30,7 @@ class Shard:
         self.partition = partition
         self.epoch = -1  # offset of the newest lease seen
         self.lease: LeaseAcquired | None = None
-        self.runs: dict[str, Run] = {}  # open runs, oldest first
+        self.runs: dict[str, Run] = {}  # open runs, by where their fold begins
         self.next_offset = 0
         self._ended: dict[str, None] = {}
 
@@ -62,6 +62,8 @@ class Shard:
             self.runs.pop(run_id, None)
             self.remember(run_id)
         else:
+            if isinstance(record.event, RunSnapshotted):
+                self.runs.pop(run_id, None)  # it moves behind those whose fold begins earlier
             self.runs[run_id] = changed
         return changed
 
@@ -77,6 +79,6 @@ class Shard:
     @property
     def low(self) -> int:
         """Where a fold must start to know all that this one knows of open runs."""
-        oldest = next((run.first_offset for run in self.runs.values()), self.next_offset)
+        oldest = next((run.fold_from for run in self.runs.values()), self.next_offset)
         return max(0, min(oldest, self.next_offset - OVERLAP))
 

@@ -9,8 +9,9 @@ A body is always read with the schema it was written with and then resolved to t
 is refused, not trimmed.
 """
 
+from runfold.core import snapshot
 from runfold.core.errors import DecodeError
-from runfold.core.events import Event, Problem
+from runfold.core.events import Event, Problem, RunSnapshotted
 from runfold.log.formats import CLASSES, Reading, foreign_reading, known_readings, writing
 from runfold.log.registry import ConfluentRegistry, Registry
 from runfold.log.schemas import fingerprint, schema_of, schema_text
@@ -57,7 +58,11 @@ class Codec:
         reading, start = self._framing(value)
         if type_header is not None and type_header != reading.name.encode():
             raise DecodeError(Problem.MALFORMED, f"header {TYPE_HEADER} says {type_header!r}, the value is a {reading.name}")
-        return reading.read(value, start)
+        event = reading.read(value, start)
+        if isinstance(event, RunSnapshotted) and event.state_version > snapshot.VERSION:
+            detail = f"a snapshot of version {event.state_version}, this build knows {snapshot.VERSION}"
+            raise DecodeError(Problem.UNKNOWN_SCHEMA, detail)
+        return event
 
     def _framing(self, value: bytes) -> tuple[Reading, int]:
         """How to read ``value``, and where its body begins."""

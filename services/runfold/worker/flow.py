@@ -71,6 +71,7 @@ class Flow:
     unread: int = 0  # of our events of this run, submitted and not read back
     hand: dict[Attempt, Step] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
+    carried_at: int = -1  # where the head was when a snapshot of the run was last thought of
 
     def __post_init__(self) -> None:
         self.ahead = self.run

@@ -26,6 +26,7 @@ from runfold.core.events import (
 )
 from runfold.core.shard import Ignored, Shard
 from runfold.ports import Grant, Position, Reading
+from runfold.worker.carrier import Carrier
 from runfold.worker.clock import BrokerClock
 from runfold.worker.flow import Flow, Step, StepEnded
 from runfold.worker.lane import Lane
@@ -62,6 +63,7 @@ class Partition:
         self._touched: dict[str, Flow] = {}
         self._parked: set[str] = set()  # runs that only a newer build can go on with
         self._poison = Poison(resources.log)
+        self._carrier = Carrier()
 
     # ---- life
 
@@ -248,6 +250,8 @@ class Partition:
         touched, self._touched = self._touched, {}
         for flow in touched.values():
             self._advance(flow)
+        for flow, snapshot in self._carrier.due(self.shard, self.flows):
+            self._submit(flow, snapshot)
         if self.draining:
             self._check_quiet()
 

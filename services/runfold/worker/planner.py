@@ -13,6 +13,7 @@ from runfold.worker.flow import Flow
 from runfold.worker.resources import Resources
 from runfold.worker.size import LARGEST_BYTES, fits
 from runfold.worker.slots import Slots
+from runfold.worker.sound import LONGEST
 
 Poke = Callable[[], None]
 
@@ -103,14 +104,18 @@ class Planner:
         tools = self.resources.agents.tools(run.request.agent)
         due = {call.seq for call in calls}
         open_calls = [call for call in run.calls if call.open and call.seq not in due]
+        steps = [self._tool_step(call, run, tools) for call in calls]
+        if not all(map(fits, steps)):
+            detail = f"a tool call is larger than the {LARGEST_BYTES} bytes that one record of the log takes"
+            return [self._finish(Finish(Status.FAILED, Reason.INVALID_MODEL_RESPONSE, detail), run)]
         started: list[RunEvent] = []
-        for call in calls:
+        for call, step in zip(calls, steps, strict=True):
             beside = [*open_calls, *calls[: len(started)]]
             if beside and not all(tools.policy(other.name).parallel for other in (call, *beside)):
                 break
             if not self.resources.tool_slots.take(run.id, poke):
                 break
-            started.append(self._tool_step(call, run, tools))
+            started.append(step)
         return started
 
     def _tool_step(self, call: Call, run: Run, tools: Tools) -> ToolStepStarted:
@@ -140,9 +145,9 @@ class Planner:
             epoch=self.epoch,
             status=decision.status,
             reason=decision.reason,
-            detail=decision.detail,
+            detail=decision.detail[:LONGEST],
             output=run.output,
-            command_id=decision.command_id,
+            command_id=decision.command_id and decision.command_id[:LONGEST],
             steps=run.steps,
             usage=run.usage,
             cost=run.cost,

@@ -1,6 +1,14 @@
 """How large events are, before anybody encodes them."""
 
-from runfold.core.events import ModelStepCompleted, OwnerEvent, RunFinished, RunStarted, ToolStepFinished, ToolStepStarted
+from runfold.core.events import (
+    ModelStepCompleted,
+    OwnerEvent,
+    RunFinished,
+    RunSnapshotted,
+    RunStarted,
+    ToolStepFinished,
+    ToolStepStarted,
+)
 
 LARGEST_BYTES = 1_900_000  # of one event: what the log takes, with room for key and headers
 
@@ -12,6 +20,8 @@ def weight(event: OwnerEvent) -> int:
             return _bytes(event.content_json) + 1000
         case ToolStepStarted():
             return _bytes(event.input_json) + 1000
+        case RunSnapshotted():
+            return _bytes(event.state_json) + 1000
         case RunFinished():
             return _bytes(event.output) + 3000
         case RunStarted(definition=definition):

@@ -23,10 +23,9 @@ from runfold.ports import Model, ModelAnswer, ModelRequest, ToolCallRequest
 from runfold.worker.clock import BrokerClock
 from runfold.worker.resources import Resources
 from runfold.worker.size import LARGEST_BYTES, fits
+from runfold.worker.sound import flaw, tidy
 
 log = logging.getLogger(__name__)
-
-MESSAGE_LENGTH = 500  # of an error as the log keeps it
 
 
 async def call_model(
@@ -37,14 +36,13 @@ async def call_model(
     outcome = await _complete(resources.model, _request(run, event))
     if isinstance(outcome, ModelFailure):
         return _failed(resources, clock, run, event, outcome, _since(began))
+    if (problem := flaw(outcome)) is not None:
+        return _refused(resources, clock, run, event, outcome, Reason.INVALID_MODEL_RESPONSE, problem, _since(began))
     completed = _completed(resources, clock, event, outcome, _since(began))
     if fits(completed):
         return completed
-    message = f"the answer is larger than the {LARGEST_BYTES} bytes that one record of the log takes"
-    failure = ModelFailure(
-        Reason.UNSUPPORTED_RESPONSE, message, retryable=False, usage=outcome.usage, request_id=outcome.request_id
-    )
-    return _failed(resources, clock, run, event, failure, completed.latency_ms)
+    problem = f"the answer is larger than the {LARGEST_BYTES} bytes that one record of the log takes"
+    return _refused(resources, clock, run, event, outcome, Reason.UNSUPPORTED_RESPONSE, problem, completed.latency_ms)
 
 
 async def _complete(model: Model, request: ModelRequest) -> ModelAnswer | ModelFailure:
@@ -93,10 +91,25 @@ def _completed(
     )
 
 
+def _refused(
+    resources: Resources,
+    clock: BrokerClock,
+    run: Run,
+    event: ModelStepStarted,
+    answer: ModelAnswer,
+    reason: Reason,
+    problem: str,
+    latency: int,
+) -> ModelStepFailed:
+    """The answer is whole and cannot be written down: asked again, the model would be paid again."""
+    failure = ModelFailure(reason, problem, retryable=False, usage=answer.usage, request_id=answer.request_id)
+    return _failed(resources, clock, run, event, failure, latency)
+
+
 def _failed(
     resources: Resources, clock: BrokerClock, run: Run, event: ModelStepStarted, failure: ModelFailure, latency: int
 ) -> ModelStepFailed:
-    delay = None
+    failure, delay = tidy(failure), None
     if failure.retryable:
         delay = resources.retries.delay(run.step.failures + 1, failure.retry_after, resources.draw())
     return ModelStepFailed(
@@ -107,7 +120,7 @@ def _failed(
         reason=failure.reason,
         http_status=failure.http_status,
         error_type=failure.error_type,
-        message=failure.message[:MESSAGE_LENGTH],
+        message=failure.message,
         retry_at=None if delay is None else clock.now() + round(delay * 1000),
         usage=failure.usage,
         request_id=failure.request_id,
