@@ -50,7 +50,7 @@ MODEL = "model-1"
 AGENT = AgentDefinition(
     name="default", model=MODEL, max_tokens=1000, system_json="[]", tools_json="[]", options_json="{}", hash="a" * 64
 )
-NOON = 1_800_000_000_000  # broker ms
+NOON = 1_700_000_000_000  # broker ms
 
 
 def run_id(number: int) -> str:

@@ -66,7 +66,7 @@ class Observer(Protocol):
 
 
 class Silence:
-    """An observer that nobody asked for."""
+    """Nobody watches."""
 
     def leading(self, leads: bool) -> None: ...
 

@@ -1,6 +1,8 @@
 """Migrations on a real PostgreSQL: once each, one migrator at a time, holding nobody up."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 
 import psycopg
@@ -93,6 +95,15 @@ def test_a_migration_that_fails_leaves_nothing(dsn: str, monkeypatch: pytest.Mon
             migrate(dsn)
     assert "note" not in columns_of(dsn, "run")
     assert migrate(dsn) == len(migrations())
+
+
+def test_the_questions_of_the_docs_are_valid_sql(dsn: str) -> None:
+    migrate(dsn)
+    page = (Path(__file__).parents[2] / "docs/sql.md").read_text()
+    (block,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    with psycopg.connect(dsn) as connection:
+        for statement in filter(str.strip, block.split(";")):
+            connection.execute(statement.encode())
 
 
 def test_every_table_view_and_column_has_a_comment(dsn: str) -> None:

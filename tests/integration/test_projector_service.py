@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event
 
 import psycopg
@@ -14,6 +15,7 @@ import pytest
 from runfold.core.errors import LogUnavailable, RunfoldError, TopicMismatch
 from runfold.core.events import Problem
 from runfold.core.shard import Ignored
+from runfold.local import Postgres
 from runfold_projector.service import Projector
 from runfold_projector.store import Writer
 from tests.integration.projecting import TOPIC, Topic, probe, project_all, projecting, reached, until, wait_until_level
@@ -127,6 +129,22 @@ def test_j04_v1_a_lost_connection_loses_and_doubles_nothing(dsn: str) -> None:
         wait_until_level(topic, dsn)
     assert noted.errors
     assert_tables_equal_fold(dsn, [log.deliveries])
+
+
+def test_j04_v2_a_database_that_restarts_is_waited_for(tmp_path: Path) -> None:
+    """J04.1, with a server of the test's own."""
+    log, noted = random_log(27, 400), Noted()
+    topic = Topic(log, shown=False)
+    with Postgres(tmp_path) as server:
+        with projecting(topic, server.dsn, noted):
+            topic.publish(0, 200)
+            wait_until_level(topic, server.dsn)
+            server.stop()
+            topic.publish()
+            until(lambda: len(noted.errors) > 2)
+            server.start()
+            wait_until_level(topic, server.dsn, patience=15)
+        assert_tables_equal_fold(server.dsn, [log.deliveries])
 
 
 def test_an_error_of_the_log_is_waited_out(dsn: str) -> None:

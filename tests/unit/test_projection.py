@@ -18,10 +18,11 @@ from tests.logs import NOON, RunScript, ScriptedLog, run_id
 
 
 def project(deliveries: Iterable[Delivery], stored_position: Position | None = None) -> Batch:
-    """One batch of everything."""
+    """One batch of everything from where reading must start."""
     partition, batch = Partition(stored_position or Position(partition=0)), Batch()
     for delivery in deliveries:
-        partition.apply(delivery, batch)
+        if delivery.offset >= partition.low:
+            partition.apply(delivery, batch)
     partition.close(batch)
     return batch
 
@@ -184,16 +185,22 @@ def test_after_a_restart_the_lease_is_known_though_its_record_is_not_read_again(
         log.request().to_the_end(0)
     count = len(log.deliveries)
     run = log.request().start().call_model()
-    stored_position = position_after(log, count)
-    partition, batch = Partition(stored_position), Batch()
-    assert partition.low > 0
-    for delivery in log.deliveries:
-        if delivery.offset >= partition.low:
-            partition.apply(delivery, batch)
-    partition.close(batch)
+    there = position_after(log, count)
+    assert Partition(there).low > there.lease_epoch
+    batch = project(log.deliveries, there)
     assert batch.starts[run.id, 1].worker == "worker-A"
     ((_, reached),) = batch.moves
     assert (reached.lease_epoch, reached.lease_worker) == (0, "worker-A")
+
+
+def test_after_a_restart_a_request_of_a_run_that_ended_lately_is_known_for_a_repetition() -> None:
+    """K09.2 across a restart"""
+    log = leased()
+    run = log.request("A").to_the_end()
+    count = len(log.deliveries)
+    log.request("B", id_=run.id)
+    batch = project(log.deliveries, position_after(log, count))
+    assert (batch.runs, batch.ignored) == ({}, {Ignored.REPEATED: 1})
 
 
 def test_a_position_set_back_before_its_lease_does_not_make_earlier_events_stale() -> None:
