@@ -108,9 +108,12 @@ def outline(run: Run) -> Run:
     """What must not depend on who died when."""
     request = replace(run.request, run_id="")
     return replace(
-        run, request=request, started=None, first_offset=0, last_offset=0, requested_at=0, started_at=0, finished_at=0, last_at=0, fold_from=0,
+        run,
+        request=request,
+        started=None,
         step=replace(run.step, attempt=0),
-    )  # fmt: skip
+        **dict.fromkeys(("first_offset", "last_offset", "fold_from", "requested_at", "started_at", "finished_at", "last_at"), 0),
+    )
 
 
 async def play(world: World, proof: bytes, run_id: str, crash: tuple[int, bool] | None) -> tuple[list[Record], Run, Ledger, int]:
