@@ -4,7 +4,7 @@ Everything ``async`` runs on the worker's event loop and never blocks it. Nothin
 its docstring says so.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -169,6 +169,14 @@ class Tail(Protocol):
         may be missing. Raises `LogUnavailable`."""
         ...
 
+    async def behind(self, reached: Mapping[int, int]) -> float:
+        """How many seconds ago the oldest committed record was written that a reader has not reached; 0.0 when there is none.
+
+        ``reached``: the next offset by partition; a partition that is not named is not begun. Markers and aborted records are
+        nothing to reach; nor is, yet, what stands behind an open transaction. The age is the difference of the broker's clock
+        when it was written and the clock here now, never negative. Ends within 3 s. Raises `LogUnavailable`."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -283,6 +291,16 @@ class ReadModel(Protocol):
 
     async def applied(self, partition: int) -> int:
         """The next offset the projector will read of a partition (0 at the start)."""
+        ...
+
+    async def reached(self) -> dict[int, int]:
+        """`applied` of every partition at once; one that was never begun may be missing."""
+        ...
+
+    async def stalled(self, seconds: float) -> int:
+        """How many runs that are neither final nor suspended made no progress in the last ``seconds``, as the tables know them.
+
+        A run that waits until it may try a model step again counts from then on."""
         ...
 
     async def close(self) -> None: ...

@@ -1,12 +1,13 @@
 """The contract of `runfold.ports.Commands` and `runfold.ports.Tail`: what those do who own nothing."""
 
 import asyncio
+import time
 
 import pytest
 
 from runfold.log.codec import Codec
-from runfold.ports import Position
-from tests.contract.log_suite import World, command, event, events, names, run_on, take
+from runfold.ports import Position, Tail
+from tests.contract.log_suite import PATIENCE, World, command, event, events, names, run_on, take
 
 
 async def test_a_command_is_on_its_runs_partition_when_send_returns(world: World) -> None:
@@ -74,3 +75,37 @@ async def test_the_tail_passes_over_what_cannot_be_read(world: World) -> None:
     await world.put(0, run_id.encode(), None)
     await world.put(0, run_id.encode(), codec.encode(command(run_id, "good")))
     assert names(await tail.records(run_id, 0)) == ["good"]
+
+
+async def test_nobody_is_behind_at_any_end_a_partition_can_have(world: World, proof: bytes) -> None:
+    """K05.2. Partition 0 ends in a commit marker, 1 in an aborted transaction, 2 is empty, 3 holds only an aborted one."""
+    log, tail = await world.log(), await world.tail()
+    reached: dict[int, int] = {}
+    for partition in (0, 1):
+        await (await log.fence(partition)).append(events(partition, ["a", "b"]), Position(), proof)
+        reached[partition] = (await take(await log.read(partition, 0), 2))[-1].offset + 1
+    for partition in (1, 3):
+        await world.hang(partition, events(partition, ["never"]))
+        assert await tail.behind(reached) == 0.0, "what is not committed cannot be reached yet"
+        await log.fence(partition)
+    assert await tail.behind(reached) == 0.0
+    await until_behind(tail, 0.001)  # when nothing is named, everything is missing
+
+
+async def test_behind_is_the_age_of_the_oldest_record_not_reached_whatever_comes_after_it(world: World, proof: bytes) -> None:
+    log, tail = await world.log(), await world.tail()
+    await (await log.fence(2)).append(events(2, ["old"]), Position(), proof)
+    await until_behind(tail, 0.2)
+    await (await log.fence(1)).append(events(1, ["new", "newer"]), Position(), proof)
+    (old,), (new, newer) = [await take(await log.read(partition, 0), n) for partition, n in ((2, 1), (1, 2))]
+    began = time.monotonic()
+    ages = [await tail.behind(reached) for reached in ({}, {1: newer.offset + 1}, {1: newer.offset, 2: 1}, {2: 1})]
+    took, apart = time.monotonic() - began + 0.01, (new.timestamp - old.timestamp) / 1000
+    assert 0.2 <= ages[0] <= ages[1] < ages[0] + took
+    assert ages[0] - apart - 0.01 <= ages[2] <= ages[3] < ages[0] - apart + took
+
+
+async def until_behind(tail: Tail, seconds: float) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while await tail.behind({}) < seconds:
+            pass

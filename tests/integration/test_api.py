@@ -1,12 +1,14 @@
 """The API on a real Kafka and a real PostgreSQL, beside a real projector process that tests stop when they like."""
 
 import asyncio
+import math
 import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from runfold.api import create_app
 from runfold.config import Settings
 from runfold.core.events import LeaseAcquired
+from runfold.local import Postgres
 from runfold.log.codec import Codec
 from runfold.log.kafka import KafkaCommands, KafkaTail
 from runfold_projector.store import Reader, migrate
@@ -33,11 +36,12 @@ class Deployment:
     projector: asyncio.subprocess.Process
 
     @asynccontextmanager
-    async def api(self, dsn: str | None = None) -> AsyncIterator[httpx.AsyncClient]:
+    async def api(self, dsn: str | None = None, stalled_seconds: float = 300) -> AsyncIterator[httpx.AsyncClient]:
         codec = Codec()
         commands, tail = KafkaCommands(self.settings, codec), await KafkaTail.open(self.settings, codec)
         reads = Reader(self.settings.dsn if dsn is None else dsn, self.settings.topic)
-        transport = httpx.ASGITransport(create_app(commands, reads, tail), raise_app_exceptions=False)
+        app = create_app(commands, reads, tail, stalled_seconds=stalled_seconds)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://api", timeout=30) as client:
                 yield client
@@ -76,6 +80,12 @@ class Deployment:
 
 @pytest.fixture
 async def deployment(bootstrap: str, dsn: str, topic: TopicFactory) -> AsyncIterator[Deployment]:
+    async with _deployed(bootstrap, dsn, topic) as running:
+        yield running
+
+
+@asynccontextmanager
+async def _deployed(bootstrap: str, dsn: str, topic: TopicFactory) -> AsyncIterator[Deployment]:
     settings = Settings(bootstrap=bootstrap, dsn=dsn, topic=topic(4))
     migrate(dsn)
     command = ["-m", "runfold.cli", "projector", "--bootstrap", bootstrap, "--dsn", dsn, "--topic", settings.topic]
@@ -107,6 +117,29 @@ async def test_reads_see_what_was_written_while_the_projector_stands_still(deplo
         await deployment.projected(run_id)
         assert (await client.get(f"/api/runs/{run_id}")).json() == run.json(), "SQL and log tell the same"
         assert [row["id"] for row in (await client.get("/api/runs")).json()["runs"]] == [run_id, first]
+
+
+async def test_the_lag_is_exported_while_the_projector_stands_still(deployment: Deployment) -> None:
+    """J06.3; and R04.1 without a worker: a run that nobody drives stands still, one that is not projected does not."""
+    async with deployment.api(stalled_seconds=0.5) as client:
+
+        async def lag() -> float:
+            return await _metric(client, "runfold_projection_lag_seconds")
+
+        async def stalled() -> float:
+            return await _metric(client, "runfold_runs_stalled")
+
+        assert await lag() == 0
+        await deployment.projected(await _submit(client))
+        await _until(lag, lambda seconds: seconds == 0)
+        await _until(stalled, lambda runs: runs == 1)
+        with deployment.projector_stopped():
+            await _submit(client)
+            assert await lag() > 0
+            await _until(lag, lambda seconds: seconds > 1)
+            assert await stalled() == 1
+        await _until(lag, lambda seconds: seconds == 0)
+        await _until(stalled, lambda runs: runs == 2)
 
 
 async def test_a_run_behind_a_transaction_that_nobody_ends_is_not_unknown(deployment: Deployment) -> None:
@@ -164,6 +197,32 @@ async def test_without_postgres_submissions_go_on_and_reads_say_so(deployment: D
         assert (await client.get(f"/api/runs/{run_id}")).status_code == 200
 
 
+async def test_one_api_outlives_its_postgres(bootstrap: str, tmp_path: Path, topic: TopicFactory) -> None:
+    """J04 V4: killed and started again, while requests come."""
+    with Postgres(tmp_path) as postgres:
+        async with _deployed(bootstrap, postgres.dsn, topic) as deployment, deployment.api() as client:
+            first = await _submit(client)
+            await deployment.projected(first)
+            await asyncio.to_thread(postgres.kill)
+            paths = (f"/api/runs/{first}", f"/api/runs/{first}/timeline", "/api/runs", "/readyz")
+            meanwhile = []
+            for _ in range(2):
+                answers = await asyncio.gather(*map(client.get, paths), client.post("/api/runs", json={"input": "go"}))
+                assert [answer.status_code for answer in answers[:-1]] == [503] * len(paths)
+                assert answers[-1].status_code in (202, 503)
+                meanwhile += [answers[-1].json()["id"]] if answers[-1].status_code == 202 else []
+            assert math.isnan(await _metric(client, "runfold_projection_lag_seconds"))
+            await asyncio.to_thread(postgres.start)
+            async with asyncio.timeout(PROJECTOR_SECONDS):
+                while (answer := await client.get(f"/api/runs/{first}")).status_code == 503:
+                    pass
+            assert (answer.status_code, answer.json()["id"]) == (200, first)
+            for run_id in meanwhile:
+                await deployment.projected(run_id)
+                assert (await client.get(f"/api/runs/{run_id}")).status_code == 200
+            await _until(lambda: _metric(client, "runfold_projection_lag_seconds"), lambda lag: lag == 0)
+
+
 async def test_unknown_and_malformed_ids_produce_nothing(deployment: Deployment) -> None:
     """R06.1, U05.1, U05.2"""
     async with deployment.api() as client:
@@ -215,6 +274,18 @@ async def test_pages_and_filters_in_sql(deployment: Deployment) -> None:
         assert len((await client.get("/api/runs", params={"agent": "a", "tenant": "xy"})).json()["runs"]) == 2
         async with asyncio.timeout(1):
             assert (await client.get("/api/runs", params={"orderBy": "(select pg_sleep(5))"})).status_code == 422
+
+
+async def _metric(client: httpx.AsyncClient, name: str) -> float:
+    answer = await client.get("/metrics")
+    assert answer.status_code == 200
+    return next(float(line.removeprefix(name)) for line in answer.text.splitlines() if line.startswith(f"{name} "))
+
+
+async def _until(ask: Callable[[], Awaitable[float]], satisfied: Callable[[float], bool]) -> None:
+    async with asyncio.timeout(PROJECTOR_SECONDS):
+        while not satisfied(await ask()):
+            pass
 
 
 async def _submit(client: httpx.AsyncClient, **body: Any) -> str:

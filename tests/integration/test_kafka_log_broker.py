@@ -139,6 +139,7 @@ async def test_every_call_to_a_silent_broker_ends_in_time(world: KafkaWorld, bro
             lambda: log.fence(1),
             lambda: log.position(1),
             lambda: tail.records(run_id, 0),
+            lambda: tail.behind({}),
             lambda: commands.send(command(run_id)),
         ]
         took = await asyncio.gather(*map(_seconds_to_fail, calls))

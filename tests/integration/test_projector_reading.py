@@ -126,6 +126,33 @@ async def test_j06_applied_tells_how_far_the_rows_are(dsn: str) -> None:
         assert (await reader.applied(0), row and row["status"]) == (2, "QUEUED")
 
 
+async def test_j06_reached_tells_it_of_all_partitions(dsn: str) -> None:
+    project(dsn, leased())
+    async with reading(dsn) as reader:
+        reached = await reader.reached()
+        assert reached[0] == 1
+        assert reached == {partition: await reader.applied(partition) for partition in reached}
+    async with asyncio.timeout(5):
+        other = Reader(dsn, "another topic")
+        assert await other.reached() == {}
+        await other.close()
+
+
+async def test_r04_runs_that_could_move_and_did_not_are_stalled(dsn: str) -> None:
+    """R04.1: final and suspended runs do not stand still, nor do those that wait until they may try again."""
+    log = leased()
+    log.request()
+    log.request().start().call_model()
+    log.request().to_the_end()
+    RunScript(log, log.request().id).start().call_model().ask("a").suspend(tool_use_id="a")
+    log.request().start().call_model().model_fails(retry_in=60_000)
+    project(dsn, log)
+    last, now = log.records[-1].timestamp / 1000, time.time()
+    async with reading(dsn) as reader:
+        stalled = [await reader.stalled(now - moment) for moment in (last - 30, last + 30, last + 90)]
+    assert stalled == [0, 2, 3], "moved since 30 s before; since 30 s after; since the pause ended"
+
+
 async def test_tables_that_do_not_exist_yet_are_unavailable_not_empty(dsn: str) -> None:
     async with reading(dsn) as reader:
         with pytest.raises(ReadUnavailable, match="UndefinedTable"):

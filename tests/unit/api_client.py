@@ -63,6 +63,16 @@ class Projection:
         self._ask("applied")
         return self.offsets[partition]
 
+    async def reached(self) -> dict[int, int]:
+        self._ask("reached")
+        return dict(enumerate(self.offsets))
+
+    async def stalled(self, seconds: float) -> int:
+        """As if every row last moved when it was requested."""
+        self._ask("stalled")
+        rows = [row for row in self.rows.values() if row["finished_at"] is None and row["status"] != "SUSPENDED"]
+        return sum(self.broker.clock() / 1000 - row["requested_at"].timestamp() > seconds for row in rows)
+
     async def close(self) -> None:
         pass
 

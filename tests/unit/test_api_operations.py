@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import re
 from typing import Any
 
@@ -11,7 +12,7 @@ from runfold.api import probes
 from runfold.api.exchanges import told
 from runfold.core.events import RunRequested
 from runfold.core.run import Run
-from tests.unit.api_client import problem, world
+from tests.unit.api_client import World, problem, world
 
 UNKNOWN = "3b241101-e2bb-4255-8caf-4136c566a962"
 
@@ -63,6 +64,54 @@ async def test_metrics_count_by_route_and_never_by_run() -> None:
         assert 'method="OTHER"' in text
         assert run_id not in text
         assert "coffee" not in text
+
+
+async def test_metrics_say_how_far_the_tables_are_behind_and_what_stands_still() -> None:
+    """J06.3, R04.1: asked of tables and log, whoever else is down."""
+    async with world(stalled_seconds=60) as here:
+        moment = here.broker.clock()
+        here.broker.clock = lambda: moment
+        assert await _gauges(here) == (0, 0)
+        await here.submit()
+        moment += 100_000
+        assert await _gauges(here) == (100, 0), "what the tables have not heard of does not stand still in them"
+        await here.projection.catch_up()
+        assert await _gauges(here) == (0, 1)
+        await here.submit()
+        moment += 50_000
+        assert await _gauges(here) == (50, 1), "150 s without progress, of which the tables saw 100"
+        moment += 1_000_000
+        await here.submit()
+        here.projection.offsets[:] = [0] * 4  # a rebuild: nothing can be said to stand still
+        assert await _gauges(here) == (1_150, 0)
+
+
+@pytest.mark.parametrize("away", ["log", "projection"])
+async def test_what_metrics_cannot_know_is_nan(away: str) -> None:
+    async with world() as here:
+        here.projection.up, here.broker.up = away != "projection", away != "log"
+        assert all(map(math.isnan, await _gauges(here)))
+        here.projection.up = here.broker.up = True
+        assert await _gauges(here) == (0, 0)
+
+
+async def test_a_scrape_does_not_wait_for_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runfold.api.freshness.SCRAPE_SECONDS", 0.05)
+    async with world() as here:
+        here.broker.latency = 3600
+        async with asyncio.timeout(5):
+            for _ in range(3):
+                assert all(map(math.isnan, await _gauges(here)))
+        assert here.projection.asked.count("reached") == 1, "questions do not pile up"
+
+
+async def _gauges(here: World) -> tuple[float, float]:
+    """Seconds of lag and stalled runs, as scraped."""
+    assert (await here.client.get("/metrics")).status_code == 200
+    lag, stalled = (here.registry.get_sample_value(f"runfold_{name}") for name in ("projection_lag_seconds", "runs_stalled"))
+    assert lag is not None
+    assert stalled is not None
+    return lag, stalled
 
 
 async def test_each_exchange_is_told_with_its_run() -> None:

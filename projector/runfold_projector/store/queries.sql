@@ -2,14 +2,14 @@
 -- statements are arrays, one element per row, so that a statement takes any number of rows and few parameters.
 
 -- name: positions
--- low: where the oldest run of the partition begins that is not final.
+-- low: where a fold must begin to know all open runs of the partition.
 select
     o.partition,
     o.next_offset,
     o.lease_epoch,
     o.lease_worker,
     o.last_record_at,
-    (select min(r.first_offset) from run r where r.partition = o.partition and r.finished_at is null) as low
+    (select min(r.fold_from) from run r where r.partition = o.partition and r.finished_at is null) as low
 from projection_offset o
 where o.topic = %(topic)s
 order by o.partition;
@@ -46,7 +46,7 @@ insert into run (
     id, agent, tenant, status, reason, detail, waiting_tool_use_id, retry_at, input, output, metadata, model, agent_hash,
     requested_at, started_at, finished_at, last_progress_at, deadline, token_budget, cost_ceiling_usd, timeout_ms, max_steps,
     progress_timeout_ms, steps, input_tokens, output_tokens, cache_write_5m_tokens, cache_write_1h_tokens, cache_read_tokens,
-    total_tokens, wasted_tokens, cost_usd, request_digest, partition, first_offset, last_offset
+    total_tokens, wasted_tokens, cost_usd, request_digest, partition, first_offset, last_offset, fold_from
 )
 select * from unnest(
     %(id)s::uuid[], %(agent)s::text[], %(tenant)s::text[], %(status)s::text[], %(reason)s::text[], %(detail)s::text[],
@@ -57,7 +57,8 @@ select * from unnest(
     %(max_steps)s::bigint[], %(progress_timeout_ms)s::bigint[], %(steps)s::bigint[], %(input_tokens)s::bigint[],
     %(output_tokens)s::bigint[], %(cache_write_5m_tokens)s::bigint[], %(cache_write_1h_tokens)s::bigint[],
     %(cache_read_tokens)s::bigint[], %(total_tokens)s::bigint[], %(wasted_tokens)s::bigint[], %(cost_usd)s::numeric[],
-    %(request_digest)s::text[], %(partition)s::int[], %(first_offset)s::bigint[], %(last_offset)s::bigint[]
+    %(request_digest)s::text[], %(partition)s::int[], %(first_offset)s::bigint[], %(last_offset)s::bigint[],
+    %(fold_from)s::bigint[]
 )
 on conflict (id) do nothing;
 
@@ -86,23 +87,25 @@ set
     total_tokens = new.total_tokens,
     wasted_tokens = new.wasted_tokens,
     cost_usd = new.cost_usd,
-    last_offset = new.last_offset
+    last_offset = new.last_offset,
+    fold_from = new.fold_from
 from unnest(
     %(id)s::uuid[], %(status)s::text[], %(reason)s::text[], %(detail)s::text[], %(waiting_tool_use_id)s::text[],
     %(retry_at)s::timestamptz[], %(output)s::text[], %(model)s::text[], %(agent_hash)s::text[], %(started_at)s::timestamptz[],
     %(finished_at)s::timestamptz[], %(last_progress_at)s::timestamptz[], %(deadline)s::timestamptz[], %(steps)s::bigint[],
     %(input_tokens)s::bigint[], %(output_tokens)s::bigint[], %(cache_write_5m_tokens)s::bigint[],
     %(cache_write_1h_tokens)s::bigint[], %(cache_read_tokens)s::bigint[], %(total_tokens)s::bigint[],
-    %(wasted_tokens)s::bigint[], %(cost_usd)s::numeric[], %(first_offset)s::bigint[], %(last_offset)s::bigint[]
+    %(wasted_tokens)s::bigint[], %(cost_usd)s::numeric[], %(first_offset)s::bigint[], %(last_offset)s::bigint[],
+    %(fold_from)s::bigint[]
 ) as new (
     id, status, reason, detail, waiting_tool_use_id, retry_at, output, model, agent_hash, started_at, finished_at,
     last_progress_at, deadline, steps, input_tokens, output_tokens, cache_write_5m_tokens, cache_write_1h_tokens,
-    cache_read_tokens, total_tokens, wasted_tokens, cost_usd, first_offset, last_offset
+    cache_read_tokens, total_tokens, wasted_tokens, cost_usd, first_offset, last_offset, fold_from
 )
 where
     run.id = new.id
     and run.first_offset = new.first_offset
-    and run.last_offset < new.last_offset
+    and (run.last_offset, run.fold_from) < (new.last_offset, new.fold_from)
     and run.finished_at is null;
 
 -- name: start_steps
@@ -209,3 +212,15 @@ select * from run;
 
 -- name: applied
 select next_offset from projection_offset where topic = %(topic)s and partition = %(partition)s;
+
+-- name: reached
+select partition, next_offset from projection_offset where topic = %(topic)s;
+
+-- name: stalled
+-- greatest() passes over nulls.
+select count(*) as runs
+from run
+where
+    finished_at is null
+    and status <> 'SUSPENDED'
+    and greatest(last_progress_at, retry_at) < now() - make_interval(secs => %(seconds)s);

@@ -75,6 +75,14 @@ class Reader:
         rows = await self._rows(SQL["applied"], {"topic": self._topic, "partition": partition})
         return int(rows[0]["next_offset"]) if rows else 0
 
+    async def reached(self) -> dict[int, int]:
+        rows = await self._rows(SQL["reached"], {"topic": self._topic})
+        return {row["partition"]: row["next_offset"] for row in rows}
+
+    async def stalled(self, seconds: float) -> int:
+        (row,) = await self._rows(SQL["stalled"], {"seconds": seconds})
+        return int(row["runs"])
+
     async def close(self) -> None:
         await self._pool.close()
 

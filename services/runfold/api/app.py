@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from runfold.api import probes, problems, routes
 from runfold.api.body import BodyGuard
 from runfold.api.exchanges import Exchanges, Observe, measured, told
+from runfold.api.freshness import STALLED_SECONDS, Freshness
 from runfold.api.idempotency import Submissions
 from runfold.api.probes import Probe
 from runfold.api.reads import Reads
@@ -31,12 +32,13 @@ def create_app(
     registry: CollectorRegistry | None = None,
     observe: Observe = told,
     ready: Mapping[str, Probe] | None = None,
+    stalled_seconds: float = STALLED_SECONDS,
 ) -> FastAPI:
     """The ASGI application. The ports stay the caller's to close.
 
     A body may have ``max_body_bytes`` and must be complete within ``body_seconds``. ``/metrics`` shows ``registry``, to which the
     API's own metrics are added. ``observe`` is told of each exchange, by default it writes a log line. ``ready`` replaces the
-    questions that ``/readyz`` asks.
+    questions that ``/readyz`` asks. A run without progress for ``stalled_seconds`` counts as stalled.
     """
     registry = CollectorRegistry() if registry is None else registry
     app = FastAPI(
@@ -47,11 +49,12 @@ def create_app(
         docs_url=None,  # their pages load scripts from somebody else's server
         redoc_url=None,
     )
-    reads = Reads(projection, tail)
+    metrics, reads = ApiMetrics(registry), Reads(projection, tail)
+    freshness = Freshness(projection, tail, metrics, stalled_seconds)
     app.state.service = routes.Service(commands, projection, reads, Submissions(commands, reads))
     app.include_router(routes.router)
-    app.include_router(probes.routes(probes.probes_of(projection, tail) if ready is None else ready, registry))
+    app.include_router(probes.routes(probes.probes_of(projection, tail) if ready is None else ready, registry, freshness.refresh))
     problems.install(app)
     app.add_middleware(BodyGuard, max_bytes=max_body_bytes, seconds=body_seconds)
-    app.add_middleware(Exchanges, observers=(measured(ApiMetrics(registry)), observe))
+    app.add_middleware(Exchanges, observers=(measured(metrics), observe))
     return app

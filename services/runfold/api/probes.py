@@ -27,8 +27,8 @@ def probes_of(projection: ReadModel, tail: Tail) -> dict[str, Probe]:
     }
 
 
-def routes(probes: Mapping[str, Probe], registry: CollectorRegistry) -> APIRouter:
-    """``/healthz``, ``/readyz`` and ``/metrics``."""
+def routes(probes: Mapping[str, Probe], registry: CollectorRegistry, refresh: Probe) -> APIRouter:
+    """``/healthz``, ``/readyz`` and ``/metrics``, before which ``refresh`` brings ``registry`` up to date, in a bounded time."""
     router = APIRouter(tags=["operations"], include_in_schema=False)
 
     @router.get("/healthz")
@@ -45,6 +45,7 @@ def routes(probes: Mapping[str, Probe], registry: CollectorRegistry) -> APIRoute
 
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:
+        await refresh()
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(registry), headers={"content-type": content_type})
 

@@ -167,7 +167,9 @@ async def serve_api(settings: Settings, on_bound: Callable[[int], None]) -> None
     commands, tail = KafkaCommands(settings, one_codec), await KafkaTail.open(settings, one_codec)
     reads = Reader(settings.dsn, settings.topic)
     try:
-        app = create_app(commands, reads, tail, max_body_bytes=settings.max_body_bytes)
+        app = create_app(
+            commands, reads, tail, max_body_bytes=settings.max_body_bytes, stalled_seconds=settings.stalled_seconds
+        )
         await serve(app, settings.host, settings.port, on_bound=on_bound)
     finally:
         await asyncio.gather(commands.close(), tail.close(), reads.close())
@@ -185,8 +187,8 @@ def project(settings: Settings, schema: str, stop: Event) -> None:
         lambda: Writer.open(settings.dsn, settings.topic, schema),
         ProjectionWatch(metrics),
     )
-    metrics.lag_seconds.set_function(lambda: projector.lag_seconds)
-    metrics.lag_records.set_function(lambda: projector.lag_records)
+    metrics.lag_seconds.set_function(lambda: projector.lag.seconds)
+    metrics.lag_records.set_function(lambda: projector.lag.records)
     if settings.metrics_port:
         expose(registry, settings.host, settings.metrics_port)
     projector.run(stop)

@@ -89,6 +89,10 @@ class ApiMetrics:
             buckets=LOG_SECONDS,
             registry=registry,
         )
+        self.lag_seconds = Gauge(
+            "runfold_projection_lag_seconds", "Age of the oldest record not in the tables; NaN: not known.", registry=registry
+        )
+        self.stalled = Gauge("runfold_runs_stalled", "Open runs without progress for long; NaN: not known.", registry=registry)
 
 
 def expose(registry: CollectorRegistry, host: str, port: int) -> int:

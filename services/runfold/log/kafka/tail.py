@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -13,12 +13,14 @@ from runfold.core.events import Command, Record
 from runfold.log.codec import Codec
 from runfold.log.kafka import client
 from runfold.log.kafka.message import raw_record
+from runfold.log.kafka.oldest import oldest
 from runfold.log.kafka.thread import ClientThread
 from runfold.log.kafka.topic import partition_count
 from runfold.log.partitioner import partition_of
 from runfold.log.wire import RawRecord, read
 
 READ_SECONDS = 5.0
+BEHIND_SECONDS = 2.0
 
 
 class _Consumers:
@@ -34,11 +36,14 @@ class _Consumers:
 
 
 class KafkaTail:
-    """A `runfold.ports.Tail`. One read at a time; make it with `open`."""
+    """A `runfold.ports.Tail`. One read at a time, and one question of `behind` beside it; make it with `open`."""
 
     def __init__(self, settings: Settings, codec: Codec, partitions: int, thread: ClientThread[_Consumers]) -> None:
         self._topic, self._codec, self._partitions, self._thread = settings.topic, codec, partitions, thread
         self._turn = asyncio.Lock()
+        watcher = partial(Consumer, client.tail(settings, "read_committed"))
+        # its own thread: many reads mean that the projection is far behind, which is when the answer is wanted
+        self._watching = ClientThread("runfold-behind", watcher, Consumer.close)
 
     @classmethod
     async def open(cls, settings: Settings, codec: Codec) -> "KafkaTail":
@@ -62,8 +67,16 @@ class KafkaTail:
             )
         return [*self._readable(committed), *(r for r in self._readable(uncertain) if isinstance(r.event, Command))]
 
+    async def behind(self, reached: Mapping[int, int]) -> float:
+        everywhere = {partition: reached.get(partition, 0) for partition in range(self._partitions)}
+        written = await self._watching.call(
+            lambda consumer: oldest(consumer, self._topic, everywhere, BEHIND_SECONDS), BEHIND_SECONDS + 1
+        )
+        return 0.0 if written is None else max(0.0, time.time() - written / 1000)
+
     async def close(self) -> None:
         self._thread.stop()
+        self._watching.stop()
 
     def _readable(self, raw: list[RawRecord]) -> Iterator[Record]:
         deliveries = (read(record, self._codec, self._partitions) for record in raw)

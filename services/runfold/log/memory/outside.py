@@ -1,5 +1,7 @@
 """What those who own nothing do with the memory broker: write commands, read the end of a partition."""
 
+from collections.abc import Mapping
+
 from runfold.core.events import Command, Record
 from runfold.log.codec import record_type
 from runfold.log.memory.broker import MemoryBroker
@@ -40,6 +42,13 @@ class MemoryTail:
         found = [one.raw for one in (*partition.visible(after), *partition.commands(after)) if one.raw.key == key]
         deliveries = [read(raw, broker.codec, len(broker.partitions)) for raw in found]
         return [delivery for delivery in deliveries if isinstance(delivery, Record)]
+
+    async def behind(self, reached: Mapping[int, int]) -> float:
+        await self._broker.request()
+        partitions = self._broker.partitions
+        firsts = [next(partition.visible(reached.get(partition.number, 0)), None) for partition in partitions]
+        written = [first.raw.timestamp for first in firsts if first is not None]
+        return max(0, self._broker.clock() - min(written)) / 1000 if written else 0.0
 
     async def close(self) -> None:
         pass
