@@ -112,7 +112,13 @@ def outline(run: Run) -> Run:
         request=request,
         started=None,
         step=replace(run.step, attempt=0),
-        **dict.fromkeys(("first_offset", "last_offset", "fold_from", "requested_at", "started_at", "finished_at", "last_at"), 0),
+        first_offset=0,
+        last_offset=0,
+        fold_from=0,
+        requested_at=0,
+        started_at=0,
+        finished_at=0,
+        last_at=0,
     )
 
 
