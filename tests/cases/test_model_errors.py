@@ -209,3 +209,45 @@ async def test_a07_an_error_of_the_sdk_before_any_request_is_final(options: dict
         assert scene.log(run.id, ModelStepCompleted) == []
         await asyncio.sleep(0)
         assert not scene.accidents, "A07.2: no worker restart"
+
+
+# ---- what a gateway may send: an event that the log refuses would end the worker, and every worker after it
+
+SAID = [{"type": "text", "text": "hi"}]
+CALL = {"type": "tool_use", "name": "act", "input": {}}
+NONSENSE = {
+    "more tokens than there are": Script().then_message(SAID, "end_turn", {"input_tokens": 2**63, "output_tokens": 5}),
+    "a cost beyond money": Script().then_message(SAID, "end_turn", {"input_tokens": 1, "output_tokens": 10**18}),
+    "half a character as stop reason": Script().then_message(SAID, "\ud800"),
+    "a stop reason of megabytes": Script().then_message(SAID, "x" * 3_000_000),
+    "half a character as model": Script().then_message(SAID, "end_turn", model="\ud800"),
+    "a number as model": Script().then_message(SAID, "end_turn", model=7),
+    "a number as message id": Script().then_message(SAID, "end_turn", id=7),
+    "a tool_use id of megabytes": Script().then_message([CALL | {"id": "x" * 1_100_000}], "tool_use"),
+}
+TOO_LARGE = {
+    "an answer of megabytes": Script().then_message([{"type": "text", "text": "x" * 2_000_000}], "end_turn"),
+    "stop details of megabytes": Script().then_message([], "refusal", stop_details={"type": "x" * 2_000_000}),
+}
+
+
+@pytest.mark.parametrize("variant", NONSENSE | TOO_LARGE)
+async def test_an_answer_that_cannot_be_written_down_ends_its_run_and_not_the_worker(variant: str) -> None:
+    scripts = {"go": (NONSENSE | TOO_LARGE)[variant].for_ever(), "other": Script().then_text("done")}
+    async with stage(scripts) as scene:
+        scene.serve(recording(scene.ledger, "act"))
+        run = await scene.play()
+        reason = Reason.UNSUPPORTED_RESPONSE if variant in TOO_LARGE else Reason.INVALID_MODEL_RESPONSE
+        assert (run.status, run.reason, scene.api.hits("go")) == (Status.FAILED, reason, 1)
+        assert (await scene.play("other")).status is Status.SUCCEEDED
+        assert not scene.ledger
+
+
+@pytest.mark.parametrize("error_type", ["a\\ud800", "a" * 3_000_000], ids=["half a character", "megabytes"])
+async def test_an_error_that_cannot_be_written_down_is_made_to_fit(error_type: str) -> None:
+    body = f'{{"type":"error","error":{{"type":"{error_type}","message":"m\\ud800"}}}}'
+    async with stage(Script().then_fail(400, body=body).for_ever()) as scene:
+        run = await scene.play()
+        (failure,) = scene.log(run.id, ModelStepFailed)
+        assert (run.reason, scene.api.hits()) == (Reason.MODEL_REQUEST, 1)
+        assert failure.error_type in ("a?", "a" * 500)

@@ -6,6 +6,7 @@ from runfold.core.events import (
     RunFinished,
     RunSnapshotted,
     RunStarted,
+    RunSuspended,
     ToolStepFinished,
     ToolStepStarted,
 )
@@ -16,18 +17,23 @@ LARGEST_BYTES = 1_900_000  # of one event: what the log takes, with room for key
 def weight(event: OwnerEvent) -> int:
     """At least the bytes of an event on the wire, and not much more."""
     match event:
-        case ModelStepCompleted() | ToolStepFinished():
-            return _bytes(event.content_json) + 1000
+        case ModelStepCompleted():
+            return _bytes(event.content_json) + _bytes(event.stop_details_json or "") + 5000
         case ToolStepStarted():
-            return _bytes(event.input_json) + 1000
+            return _bytes(event.input_json) + _bytes(event.name) + 2 * _bytes(event.tool_use_id) + 1000
+        case ToolStepFinished():
+            return _bytes(event.content_json) + _bytes(event.tool_use_id) + 1000
+        case RunSuspended():
+            return _bytes(event.tool_use_id or "") + 3000
         case RunSnapshotted():
             return _bytes(event.state_json) + 1000
         case RunFinished():
-            return _bytes(event.output) + 3000
+            return _bytes(event.output) + 5000
         case RunStarted(definition=definition):
-            return _bytes(definition.system_json) + _bytes(definition.tools_json) + _bytes(definition.options_json) + 1000
+            parts = definition.name, definition.model, definition.system_json, definition.tools_json, definition.options_json
+            return sum(map(_bytes, parts)) + 1000
         case _:
-            return 3000
+            return 5000
 
 
 def fits(event: OwnerEvent) -> bool:

@@ -7,8 +7,9 @@ cannot be written down is a failure of the step, and what only explains a failur
 from typing import Any, TypeVar
 
 from runfold.core.errors import ModelFailure
-from runfold.core.events import Usage
+from runfold.core.events import Reason, Usage
 from runfold.ports import ModelAnswer
+from runfold.worker.size import LARGEST_BYTES
 
 LONGEST = 500  # characters of a name, an id, or an error's message as the log keeps it
 MOST_TOKENS = 10**9  # of one kind in one answer: a thousand times what a model reads; dearer answers would not fit money's digits
@@ -16,8 +17,21 @@ MOST_TOKENS = 10**9  # of one kind in one answer: a thousand times what a model 
 M = TypeVar("M", str, str | None)
 
 
-def flaw(answer: ModelAnswer) -> str | None:
-    """Why an answer cannot be written down; None: it can."""
+def sound(answer: ModelAnswer) -> ModelAnswer | ModelFailure:
+    """The answer, if it can be written down. It has been paid for either way, so it is not asked for again."""
+    if problem := _flaw(answer):
+        return _refused(answer, Reason.INVALID_MODEL_RESPONSE, problem)
+    if sum(len(text.encode()) for text in (answer.content_json, answer.stop_details_json or "")) > LARGEST_BYTES - 5_000:
+        problem = f"the answer is larger than the {LARGEST_BYTES} bytes that one record of the log takes"
+        return _refused(answer, Reason.UNSUPPORTED_RESPONSE, problem)
+    return answer
+
+
+def _refused(answer: ModelAnswer, reason: Reason, problem: str) -> ModelFailure:
+    return ModelFailure(reason, problem, retryable=False, usage=answer.usage, request_id=answer.request_id)
+
+
+def _flaw(answer: ModelAnswer) -> str | None:
     for name in ("stop_reason", "model", "message_id", "request_id"):
         value: Any = getattr(answer, name)
         optional = name.endswith("_id") and value is None
@@ -29,7 +43,7 @@ def flaw(answer: ModelAnswer) -> str | None:
 
 
 def tidy(failure: ModelFailure) -> ModelFailure:
-    """The same failure with facts that fit; those that explain nothing are left out."""
+    """The same failure with facts that fit."""
     failure.message = _cut(failure.message)
     failure.error_type, failure.request_id = _cut(failure.error_type), _cut(failure.request_id)
     if failure.usage is not None and not _is_plausible(failure.usage):
@@ -45,7 +59,7 @@ def _is_plausible(usage: Usage) -> bool:
         usage.cache_write_1h_tokens,
         usage.cache_read_tokens,
     )
-    return all(0 <= count <= MOST_TOKENS for count in counts)
+    return all(isinstance(count, int) and 0 <= count <= MOST_TOKENS for count in counts)
 
 
 def _is_utf8(text: str) -> bool:
@@ -59,7 +73,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _cut(text: M) -> M:
-    return text if text is None else text[:LONGEST].encode("utf-8", "replace").decode()
+    return text if text is None else str(text)[:LONGEST].encode("utf-8", "replace").decode()
 
 
 def _shown(value: object) -> str:

@@ -22,8 +22,7 @@ from runfold.core.run import Run
 from runfold.ports import Model, ModelAnswer, ModelRequest, ToolCallRequest
 from runfold.worker.clock import BrokerClock
 from runfold.worker.resources import Resources
-from runfold.worker.size import LARGEST_BYTES, fits
-from runfold.worker.sound import flaw, tidy
+from runfold.worker.sound import sound, tidy
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +35,12 @@ async def call_model(
     outcome = await _complete(resources.model, _request(run, event))
     if isinstance(outcome, ModelFailure):
         return _failed(resources, clock, run, event, outcome, _since(began))
-    if (problem := flaw(outcome)) is not None:
-        return _refused(resources, clock, run, event, outcome, Reason.INVALID_MODEL_RESPONSE, problem, _since(began))
-    completed = _completed(resources, clock, event, outcome, _since(began))
-    if fits(completed):
-        return completed
-    problem = f"the answer is larger than the {LARGEST_BYTES} bytes that one record of the log takes"
-    return _refused(resources, clock, run, event, outcome, Reason.UNSUPPORTED_RESPONSE, problem, completed.latency_ms)
+    return _completed(resources, clock, event, outcome, _since(began))
 
 
 async def _complete(model: Model, request: ModelRequest) -> ModelAnswer | ModelFailure:
     try:
-        return await model.complete(request)
+        return sound(await model.complete(request))
     except ModelFailure as failure:
         return failure
     except Exception as error:  # a fault of ours or of the SDK: it must not escape the step, nor be retried for money
@@ -89,21 +82,6 @@ def _completed(
         request_id=answer.request_id,
         latency_ms=latency,
     )
-
-
-def _refused(
-    resources: Resources,
-    clock: BrokerClock,
-    run: Run,
-    event: ModelStepStarted,
-    answer: ModelAnswer,
-    reason: Reason,
-    problem: str,
-    latency: int,
-) -> ModelStepFailed:
-    """The answer is whole and cannot be written down: asked again, the model would be paid again."""
-    failure = ModelFailure(reason, problem, retryable=False, usage=answer.usage, request_id=answer.request_id)
-    return _failed(resources, clock, run, event, failure, latency)
 
 
 def _failed(
