@@ -10,10 +10,11 @@ class Slots:
     def __init__(self, size: int) -> None:
         self._free = size
         self._waiting: dict[Hashable, Callable[[], None]] = {}
+        self._served: Hashable = None  # who is being poked
 
     def take(self, who: Hashable, poke: Callable[[], None]) -> bool:
-        """Take a slot now, or be poked when one may be free."""
-        if self._free > 0:
+        """Take a slot now, or be poked when one may be free. A free slot is not for those who come after others."""
+        if self._free > 0 and (not self._waiting or who == self._served):
             self._free -= 1
             return True
         self._waiting[who] = poke
@@ -27,5 +28,6 @@ class Slots:
 
     def _serve(self) -> None:
         while self._free > 0 and self._waiting:
-            who = next(iter(self._waiting))
-            self._waiting.pop(who)()
+            self._served = next(iter(self._waiting))
+            self._waiting.pop(self._served)()
+        self._served = None
