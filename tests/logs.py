@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from runfold.core import snapshot
 from runfold.core.events import (
     AgentDefinition,
     Delivery,
@@ -32,6 +33,7 @@ from runfold.core.events import (
     RunCancelRequested,
     RunFinished,
     RunRequested,
+    RunSnapshotted,
     RunStarted,
     RunSuspended,
     SideEffect,
@@ -221,6 +223,10 @@ class RunScript:
     def suspend(self, reason: Reason = Reason.BUDGET, detail: str = "", tool_use_id: str | None = None) -> "RunScript":
         return self.append(RunSuspended, reason=reason, detail=detail, tool_use_id=tool_use_id)
 
+    def snapshot(self, **fields: Any) -> "RunScript":
+        given = {"last_offset": self.run.last_offset, "state_version": snapshot.VERSION}
+        return self.append(RunSnapshotted, **given | {"state_json": snapshot.to_text(self.run)} | fields)
+
     def cancel(self, command_id: str = "cancel-1") -> "RunScript":
         self.log.append(RunCancelRequested(run_id=self.id, command_id=command_id, requested_by="test"))
         return self
@@ -270,7 +276,9 @@ def random_log(seed: int, records: int, partition: int = 0, partitions: int | No
 
 def _owner_writes(chance: random.Random, script: RunScript) -> None:
     run = script.run
-    if run.inbox and chance.random() < 0.5:
+    if chance.random() < 0.05:
+        script.snapshot()
+    elif run.inbox and chance.random() < 0.5:
         script.finish(Status.CANCELLED, Reason.CANCEL, command_id=run.inbox[0].command_id)
     elif run.verdict is not None:
         ends = run.verdict.status.final

@@ -124,6 +124,7 @@ def _run_row(run: Run) -> Row:
         "partition": run.partition,
         "first_offset": run.first_offset,
         "last_offset": run.last_offset,
+        "fold_from": run.fold_from,
     }
 
 

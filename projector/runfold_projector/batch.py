@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from runfold.core.events import Delivery, Problem, Record, RunRequested
+from runfold.core.events import Delivery, Problem, Record, RunRequested, RunSnapshotted
 from runfold.core.run import Run
 from runfold.core.shard import Ignored
 from runfold_projector.projection import project
@@ -22,7 +22,7 @@ class Position:
     lease_epoch: int = -1
     lease_worker: str | None = None
     last_record_at: datetime | None = None
-    low: int | None = None  # where the oldest run begins that is not final in the tables; only where it was read from them
+    low: int | None = None  # where a fold must begin to know all runs that are open in the tables; None: there are none
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Batch:
     """Changes of rows in log order, later ones in place of earlier ones: no row is written twice in one statement."""
 
     runs: dict[str, Run] = field(default_factory=dict)
-    requested: dict[str, Run] = field(default_factory=dict)  # the runs that begin in this batch, as they began
+    begun: dict[str, Run] = field(default_factory=dict)  # the runs that may have no row yet, as they began
     starts: dict[StepKey, StepStart] = field(default_factory=dict)
     ends: dict[StepKey, StepEnd] = field(default_factory=dict)  # of starts in this batch or an earlier one
     moves: list[tuple[Position, Position]] = field(default_factory=list)  # of a partition each: from, to
@@ -52,8 +52,8 @@ class Batch:
 
     def _put(self, record: Record, run: Run, worker: str | None) -> None:
         self.runs[run.id] = run
-        if isinstance(record.event, RunRequested):
-            self.requested[run.id] = run
+        if isinstance(record.event, RunRequested | RunSnapshotted):  # a log may have lost its beginning
+            self.begun.setdefault(run.id, run)
         match project(record, run, worker):
             case StepStart() as start:
                 self.starts[start.run_id, start.seq] = start
@@ -63,12 +63,12 @@ class Batch:
 
     @property
     def new_runs(self) -> list[RunRow]:
-        return [RunRow.of(run) for run in self.requested.values()]
+        return [RunRow.of(run) for run in self.begun.values()]
 
     @property
     def new_run_states(self) -> list[RunState]:
         """Those of `new_runs`, in the same order."""
-        return [RunState.of(self.runs[id_]) for id_ in self.requested]
+        return [RunState.of(self.runs[id_]) for id_ in self.begun]
 
     @property
     def run_states(self) -> list[RunState]:

@@ -34,11 +34,12 @@ class StepStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """Where a run stands after its record at ``last_offset``."""
+    """Where a run stands after its record at ``last_offset``. A snapshot in the log moves ``fold_from`` alone."""
 
     id: str
     first_offset: int
     last_offset: int
+    fold_from: int
     last_progress_at: datetime
     status: Status
     reason: Reason | None
@@ -69,6 +70,7 @@ class RunState:
             id=run.id,
             first_offset=run.first_offset,
             last_offset=run.last_offset,
+            fold_from=run.fold_from,
             last_progress_at=moment(run.last_at),
             status=run.status,
             reason=run.reason,

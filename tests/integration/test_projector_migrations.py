@@ -11,7 +11,8 @@ import pytest
 from runfold_projector.store import StoreError, migrate
 from runfold_projector.store.migrating import migrations
 
-_ADD_NOTE = (2, "note", "alter table run add column note text")
+_NEXT = len(migrations()) + 1
+_ADD_NOTE = (_NEXT, "note", "alter table run add column note text")
 
 
 def columns_of(dsn: str, table: str) -> list[str]:
@@ -88,7 +89,7 @@ def test_j07_3_a_newer_schema_is_left_alone(dsn: str, monkeypatch: pytest.Monkey
 
 def test_a_migration_that_fails_leaves_nothing(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     migrate(dsn)
-    broken = [*migrations(), (2, "broken", "alter table run add column note text; select 1 / 0")]
+    broken = [*migrations(), (_NEXT, "broken", "alter table run add column note text; select 1 / 0")]
     with monkeypatch.context() as patch:
         patch.setattr("runfold_projector.store.migrating.migrations", lambda: broken)
         with pytest.raises(StoreError, match="DivisionByZero"):

@@ -99,9 +99,13 @@ def test_the_observer_hears_each_record_once(dsn: str) -> None:
     assert noted.skipped == {Ignored.LEASE: 1, Ignored.ORPHAN: 1, Problem.MALFORMED: 1}
 
 
-@pytest.mark.parametrize("seed", [11, 12, 13])
-def test_j01_stopped_and_started_at_random_the_tables_equal_those_of_one_clean_pass(dsn: str, seed: int) -> None:
-    print(f"{seed=}")
+@pytest.mark.parametrize(("seed", "overlap"), [(11, 500), (12, 3), (13, 0)])
+def test_j01_stopped_and_started_at_random_the_tables_equal_those_of_one_clean_pass(
+    dsn: str, seed: int, overlap: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when a fold that starts knows nothing of runs that ended just before."""
+    print(f"{seed=} {overlap=}")
+    monkeypatch.setattr("runfold_projector.partition.OVERLAP", overlap)
     chance = random.Random(seed)
     logs = [random_log(seed, 700, partition) for partition in range(3)]
     topic = Topic(*logs, shown=False)

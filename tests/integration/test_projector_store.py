@@ -237,3 +237,21 @@ def test_a_second_set_of_tables_stands_beside_the_first(dsn: str) -> None:
 def test_a_database_that_is_away_is_a_store_error() -> None:
     with pytest.raises(StoreError, match="connecting to the database"):
         Writer.open("postgresql://nobody@127.0.0.1:1/nothing", TOPIC)
+
+
+def test_a_snapshot_moves_only_where_a_restart_begins(dsn: str) -> None:
+    log = leased()
+    run = log.request().start().suspend()
+    write(dsn, log.deliveries)
+    before = dump(dsn)["run"]
+    run.snapshot()
+    write(dsn, log.deliveries)
+    assert dump(dsn)["run"] == [before[0] | {"fold_from": log.next_offset - 1}]
+    assert_tables_equal_fold(dsn, [log.deliveries])
+
+
+def test_a_log_that_has_lost_its_beginning_shows_a_run_from_its_snapshot_on(dsn: str) -> None:
+    log = leased()
+    run = log.request("why?").start().suspend().snapshot()
+    write(dsn, log.deliveries[-1:])
+    assert query(dsn, "select id::text, input, status from run") == [(run.id, "why?", "SUSPENDED")]

@@ -162,7 +162,7 @@ def position_after(log: ScriptedLog, count: int) -> Position:
     for delivery in log.deliveries[:count]:
         partition.apply(delivery, batch)
     partition.close(batch)
-    open_runs = [run.first_offset for run in batch.runs.values() if not run.status.final]
+    open_runs = [run.fold_from for run in batch.runs.values() if not run.status.final]
     return replace(batch.moves[0][1], low=min(open_runs, default=None))
 
 
@@ -191,6 +191,23 @@ def test_after_a_restart_the_lease_is_known_though_its_record_is_not_read_again(
     assert batch.starts[run.id, 1].worker == "worker-A"
     ((_, reached),) = batch.moves
     assert (reached.lease_epoch, reached.lease_worker) == (0, "worker-A")
+
+
+def test_after_a_restart_an_old_open_run_is_folded_from_its_snapshot() -> None:
+    log = leased()
+    run = log.request().start().call_model().ask("a")
+    for _ in range(OVERLAP + 5):
+        log.request(" ").start().finish()
+    run.snapshot()
+    snapshot_offset = log.records[-1].offset
+    for _ in range(OVERLAP + 5):
+        log.request(" ").start().finish()
+    there = position_after(log, len(log.deliveries))
+    assert there.low == Partition(there).low == snapshot_offset
+    run.call_tool("a").tool_ends("a").call_model().say().finish()
+    batch = project(log.deliveries, there)
+    assert batch.runs[run.id].usage == run.run.usage
+    assert batch.runs[run.id].status is Status.SUCCEEDED
 
 
 def test_after_a_restart_a_request_of_a_run_that_ended_lately_is_known_for_a_repetition() -> None:
