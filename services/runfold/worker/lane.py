@@ -116,11 +116,16 @@ class Lane:
             await self._commit(appender, self._take())
 
     async def _something_to_write(self) -> None:
+        """Events, or a position that has been ahead of the log's for a while."""
+        ahead_since: float | None = None
         while not self._pending:
             self._stir.clear()
-            moved = self._written != self.owner.position()
+            if self._written == self.owner.position():
+                ahead_since = None
+            elif ahead_since is None:
+                ahead_since = self._now()
             try:
-                async with asyncio.timeout(IDLE_SECONDS if moved else None):
+                async with asyncio.timeout_at(None if ahead_since is None else ahead_since + IDLE_SECONDS):
                     await self._stir.wait()
             except TimeoutError:
                 return
