@@ -284,8 +284,10 @@ async def _metric(client: httpx.AsyncClient, name: str) -> float:
 
 async def _until(ask: Callable[[], Awaitable[float]], satisfied: Callable[[float], bool]) -> None:
     async with asyncio.timeout(PROJECTOR_SECONDS):
-        while not satisfied(await ask()):
-            pass
+        while True:
+            if satisfied(await ask()):
+                return
+            await asyncio.sleep(0.02)
 
 
 async def _submit(client: httpx.AsyncClient, **body: Any) -> str:
