@@ -17,33 +17,33 @@ class Settings(BaseSettings):
 
     # the log
     bootstrap: str = ""  # host:port[,host:port]; empty: none given
-    topic: str = "runfold.runs"
-    group: str = "runfold"
+    topic: str = "runfold.runs"  # the log; its dead-letter topic is <topic>.dead
+    group: str = "runfold"  # the workers' consumer group
     namespace: str = "runfold"  # first part of each transactional id: one per deployment on a shared cluster
     registry_url: str = ""  # a Confluent-compatible schema registry; empty: single-object encoding
     kafka: dict[str, Any] = Field(default_factory=dict)  # JSON; passed to every Kafka client (security.protocol, sasl.*, ssl.*)
-    session_timeout_ms: int = Field(6000, ge=500)
-    heartbeat_ms: int = Field(500, ge=50)
-    transaction_timeout_ms: int = Field(10_000, ge=1000)
+    session_timeout_ms: int = Field(6000, ge=500)  # how long a lost machine keeps its partitions
+    heartbeat_ms: int = Field(500, ge=50)  # also how soon a planned hand-over is heard of
+    transaction_timeout_ms: int = Field(10_000, ge=1000)  # of the broker, for what nobody ended
     min_retention_ms: int | None = Field(None, ge=1)  # the topic may forget after this or later; None: never
     # the projection
     dsn: str = ""  # postgresql://…; empty: none given
     # the worker
     max_model_calls: int = Field(256, ge=1)  # at the same time, per worker process
-    max_tool_calls: int = Field(256, ge=1)
-    drain_seconds: float = Field(30, ge=0)
+    max_tool_calls: int = Field(256, ge=1)  # the same
+    drain_seconds: float = Field(30, ge=0)  # for steps under way when a partition is let go; what takes longer is aborted
     # the model
     model_base_url: str = ""  # of the Messages API or a gateway; empty: what the SDK's own environment says
-    first_byte_seconds: float = Field(90, gt=0)
+    first_byte_seconds: float = Field(90, gt=0)  # without a byte of an answer
     idle_seconds: float = Field(600, gt=0)  # without new content; pings are not content
     model_attempts: int = Field(5, ge=1)  # of one model step, failures that may be transient
-    backoff_base_seconds: float = Field(1.0, gt=0)
-    backoff_cap_seconds: float = Field(60.0, gt=0)
-    retry_after_cap_seconds: float = Field(600.0, gt=0)
+    backoff_base_seconds: float = Field(1.0, gt=0)  # longest pause after the first failure; doubled by each further one
+    backoff_cap_seconds: float = Field(60.0, gt=0)  # longest pause of our own
+    retry_after_cap_seconds: float = Field(600.0, gt=0)  # longest pause that the server may ask for
     # the API
-    host: str = "127.0.0.1"
-    port: int = Field(8080, ge=0, le=65535)
-    max_body_bytes: int = Field(1_000_000, ge=1000)
+    host: str = "127.0.0.1"  # the address that API and metrics listen on
+    port: int = Field(8080, ge=0, le=65535)  # 0: a free one
+    max_body_bytes: int = Field(1_000_000, ge=1000)  # of a request
     # the local stack
     cache_dir: Path = Path("~/.cache/runfold")  # Kafka's jars, fetched once
     maven_mirror: str = ""  # URL of a Maven repository to fetch them from; empty: the public one
