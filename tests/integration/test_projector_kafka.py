@@ -1,18 +1,18 @@
 """The projector on a real Kafka and a real PostgreSQL."""
 
-import multiprocessing
 import random
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event as MayStop
 from threading import Event
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from runfold.cli import wiring
 from runfold.config import Settings
 from runfold.core.errors import LogError, TopicMismatch
 from runfold.core.events import Delivery, Problem, Record, RunSnapshotted, Unreadable
@@ -28,14 +28,6 @@ from tests.logs import ScriptedLog, random_log
 from tests.tables import assert_tables_equal_fold, dump
 
 CODEC = Codec()
-FORKS = multiprocessing.get_context("forkserver")  # its server imports once: a child costs milliseconds
-FORKS.set_forkserver_preload([__name__])
-
-
-def project_until_terminated(settings: Settings) -> None:
-    stop = Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    Projector(lambda: KafkaSource(settings, CODEC), lambda: Writer.open(settings.dsn, settings.topic)).run(stop)
 
 
 def put(producer: Producer, topic: str, deliveries: Sequence[Delivery]) -> None:
@@ -77,12 +69,14 @@ def settings_of(bootstrap: str, topic: str) -> Settings:
 
 
 @contextmanager
-def process(bootstrap: str, topic: str, dsn: str) -> Iterator[BaseProcess]:
-    """A projector in a process of its own, killed at the end of the block."""
-    child = FORKS.Process(target=project_until_terminated, args=(Settings(bootstrap=bootstrap, topic=topic, dsn=dsn),))
+def process(bootstrap: str, topic: str, dsn: str) -> Iterator[tuple[BaseProcess, MayStop]]:
+    """A projector in a process of its own, killed at the end of the block; and what makes it stop by itself."""
+    wiring.preload()  # the fork server imports once: a child costs milliseconds
+    stop = wiring.FORK.Event()
+    child = wiring.FORK.Process(target=wiring.project, args=(Settings(bootstrap=bootstrap, topic=topic, dsn=dsn), "public", stop))
     child.start()
     try:
-        yield child
+        yield child, stop
     finally:
         child.kill()
         child.join()
@@ -175,9 +169,9 @@ def test_j01_killed_30_times_the_tables_equal_a_rebuild_and_the_fold(
         print("records before the last start:", sum(reached(tables, partitions).values()))
         portion = count
         produce()
-        with process(bootstrap, name, dsn) as child:
+        with process(bootstrap, name, dsn) as (child, stop):
             until(lambda: sum(reached(tables, partitions).values()) == count)
-            child.terminate()
+            stop.set()
             child.join(PATIENCE)
             assert child.exitcode == 0
     rebuild(bootstrap, name, dsn, count)
