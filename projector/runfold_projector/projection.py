@@ -17,6 +17,8 @@ from runfold.core.events import (
     RunCancelRequested,
     RunFinished,
     RunRequested,
+    RunResumed,
+    RunResumeRequested,
     RunSnapshotted,
     RunStarted,
     RunSuspended,
@@ -47,9 +49,9 @@ def project(record: Record, run: Run, worker: str | None) -> StepStart | StepEnd
             return _tool_started(event, record, run, worker)
         case ToolStepFinished() as event:
             return _tool_finished(event, record, run)
-        case RunRequested() | RunStarted() | RunSuspended() | RunFinished():
+        case RunRequested() | RunStarted() | RunSuspended() | RunResumed() | RunFinished():
             return None
-        case RunCancelRequested() | CommandRejected() | LeaseAcquired() | RunSnapshotted():
+        case RunCancelRequested() | RunResumeRequested() | CommandRejected() | LeaseAcquired() | RunSnapshotted():
             return None
         case _:
             assert_never(record.event)

@@ -51,6 +51,9 @@ class RunState:
     started_at: datetime | None
     finished_at: datetime | None
     deadline: datetime
+    token_budget: int | None  # a resumption may raise this and the next two
+    cost_ceiling_usd: Decimal | None
+    max_steps: int | None
     output: str
     steps: int
     input_tokens: int
@@ -82,6 +85,9 @@ class RunState:
             started_at=_moment(run.started_at),
             finished_at=_moment(run.finished_at),
             deadline=moment(run.deadline),
+            token_budget=run.limits.token_budget,
+            cost_ceiling_usd=run.limits.cost_ceiling,
+            max_steps=run.limits.max_steps,
             output=stored(run.output),
             steps=counted(run.steps),
             **tokens(run.usage),
@@ -101,10 +107,7 @@ class RunRow:
     input: str
     metadata: str | None  # JSON object
     request_digest: str | None
-    token_budget: int | None
-    cost_ceiling_usd: Decimal | None
     timeout_ms: int | None
-    max_steps: int | None
     progress_timeout_ms: int | None
     partition: int
     requested_at: datetime
@@ -119,10 +122,7 @@ class RunRow:
             input=stored(request.input),
             metadata=_metadata(request.metadata),
             request_digest=optional(request.request_digest),
-            token_budget=limits.token_budget,
-            cost_ceiling_usd=limits.cost_ceiling,
             timeout_ms=limits.timeout_ms,
-            max_steps=limits.max_steps,
             progress_timeout_ms=limits.progress_timeout_ms,
             partition=run.partition,
             requested_at=moment(run.requested_at),

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.utils import generate_one
+
 from runfold.log.schemas import Schema
 
 _MEANING = ("type", "name", "namespace", "logicalType", "precision", "scale", "values", "items")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from runfold.log.schemas import Schema, record_names, schema_of
 
 from .schema_rules import reads, violations

@@ -11,7 +11,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from fastavro import parse_schema
 from fastavro.validation import validate
-from runfold.core.events import Event
+
+from runfold.core.events import Command, Event
 from runfold.log.schemas import NAMESPACE, Schema, record_names, schema_of, schema_text
 
 CLASSES = {cls.__name__: cls for cls in get_args(Event)}
@@ -132,6 +133,6 @@ def test_every_record_field_and_enum_says_what_it_means(name: str) -> None:
 
 @each_record
 def test_the_schema_says_who_may_write_it(name: str) -> None:
-    command = name in {"RunRequested", "RunCancelRequested"}
+    command = name in {cls.__name__ for cls in get_args(Command)}
     assert ("A command: anyone may produce it." in schema_of(name)["doc"]) is command
     assert ("An event: only the owner" in schema_of(name)["doc"]) is not command

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+
 from runfold.core.events import Reason, Rejection, RunRequested, SideEffect, Status, ToolStatus
 from runfold.log.codec import TYPE_HEADER, Codec
 from runfold.log.partitioner import partition_of

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from runfold.core.errors import ModelFailure
-from runfold.core.events import Limits, Reason, Record, RunCancelRequested, RunRequested, ToolStatus, Usage
+from runfold.core.events import Limits, Reason, Record, RunCancelRequested, RunRequested, RunResumeRequested, ToolStatus, Usage
 from runfold.core.run import Run
 from runfold.core.shard import Shard
 from runfold.log.codec import Codec, record_type
@@ -116,7 +116,10 @@ async def play() -> MemoryBroker:
         else:
             enough = RunCancelRequested(run_id=ids["cancelled"], command_id="c1", requested_by="golden", detail="enough")
             await commands.send(enough)
-            await engine.notes.until(lambda notes=engine.notes: ids["cancelled"] in notes.ended)  # type: ignore[misc]
+            more = RunResumeRequested(run_id=ids["budget"], command_id="c3", requested_by="golden", token_budget=1000)
+            await commands.send(more)
+            await commands.send(RunResumeRequested(run_id=ids["unknown stop"], command_id="c4", requested_by="golden"))
+            await engine.notes.until(lambda notes=engine.notes: {ids["cancelled"], ids["budget"]} <= notes.ended.keys())  # type: ignore[misc]
             await commands.send(RunCancelRequested(run_id=ids["succeeds"], command_id="c2", requested_by="golden"))
             await commands.send(RunRequested(run_id=ids["succeeds"], agent="default", input="again"))
             await engine.notes.until(lambda notes=engine.notes: len(notes.ignored_records) >= 2)  # type: ignore[misc]

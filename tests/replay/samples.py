@@ -20,6 +20,8 @@ from runfold.core.events import (
     RunCancelRequested,
     RunFinished,
     RunRequested,
+    RunResumed,
+    RunResumeRequested,
     RunSnapshotted,
     RunStarted,
     RunSuspended,
@@ -112,6 +114,18 @@ FULL: list[Event] = [
         latency_ms=41,
     ),
     RunSuspended(run_id=RUN, epoch=123_456, reason=Reason.OUTCOME_UNKNOWN, detail="did it happen?", tool_use_id="toolu_01Ab"),
+    RunResumeRequested(
+        run_id=RUN,
+        command_id="c-3",
+        requested_by="bob",
+        detail="go on",
+        token_budget=10_000,
+        cost_ceiling=Decimal("1.5"),
+        max_steps=40,
+    ),
+    RunResumed(
+        run_id=RUN, epoch=123_456, command_id="c-3", token_budget=10_000, cost_ceiling=Decimal("1.5"), max_steps=40
+    ),
     RunFinished(
         run_id=RUN,
         epoch=123_456,

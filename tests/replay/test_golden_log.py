@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from runfold.core.events import Event, Reason, Status
+from runfold.core.events import Event, Reason, RunFinished, RunSuspended, Status
 from tests.replay.golden_log import LOGS, fold_all, read_log
 
 GOLDEN = sorted(LOGS.glob("*.jsonl"))
@@ -23,5 +23,5 @@ def test_the_newest_log_holds_every_record_type_and_the_ways_to_end() -> None:
     assert {type(record.event) for record in records} == set(get_args(Event))
     runs = fold_all(records).values()
     assert {run["status"] for run in runs} >= {Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.SUSPENDED}
-    reasons = {run["reason"] for run in runs}
+    reasons = {record.event.reason for record in records if isinstance(record.event, RunSuspended | RunFinished)}
     assert reasons >= {Reason.OVERLOADED, Reason.MAX_TOKENS, Reason.REFUSAL, Reason.BUDGET, Reason.STEP_CAP}

@@ -13,7 +13,7 @@ def row_of(run: Run) -> Row:
 
 
 def _request(run: Run) -> Row:
-    request, limits = run.request, run.request.limits
+    request, limits = run.request, run.limits
     return {
         "id": run.id,
         "agent": request.agent,

@@ -8,8 +8,8 @@ Other decisions are repeated until their event is in the run.
 from collections.abc import Collection
 
 from runfold.core import guards
-from runfold.core.decisions import Begin, CallModel, Decision, Finish, RunTools, Suspend, WaitUntil
-from runfold.core.events import Reason, Status
+from runfold.core.decisions import Begin, CallModel, Decision, Finish, Reject, Resume, RunTools, Suspend, WaitUntil
+from runfold.core.events import Reason, Rejection, RunResumeRequested, Status
 from runfold.core.run import Call, Run
 
 MAX_STARTS = 4  # starts of one step that ended without a result: then it is taken for what kills the workers
@@ -31,11 +31,19 @@ def decide(run: Run, now: int, busy: Collection[Attempt] = (), since: int = 0) -
 
 
 def _actions(run: Run, now: int, busy: Collection[Attempt]) -> list[Decision]:
+    if run.resumes:
+        return [_answer(run.resumes[0], run)]
     if run.status is Status.SUSPENDED and run.reason is not Reason.OUTCOME_UNKNOWN:
         return []
     if run.started is None:
         return [Begin()]
     return _tools(run, busy) if run.calls else _model(run, now, busy)
+
+
+def _answer(command: RunResumeRequested, run: Run) -> Resume | Reject:
+    if run.status is Status.SUSPENDED:
+        return Resume(command)
+    return Reject(command.command_id, Rejection.NOT_SUSPENDED)
 
 
 def _wake_at(run: Run, now: int, since: int) -> int:
@@ -92,7 +100,7 @@ def _room(run: Run, truncated: int) -> int:
 
 def _reserve(run: Run) -> int:
     """max_tokens of the next request: never more than what the budget leaves."""
-    room, budget = _room(run, run.truncated), run.request.limits.token_budget
+    room, budget = _room(run, run.truncated), run.limits.token_budget
     return room if budget is None else min(room, budget - run.spent)
 
 
@@ -114,7 +122,7 @@ def _stuck(call: Call) -> Suspend | None:
     if call.open and not call.repeatable:
         detail = f"tool {call.name!r} (tool_use {call.id}) was started and its outcome is not known; it can't be repeated"
         return Suspend(Reason.OUTCOME_UNKNOWN, detail[:500], call.id)
-    if call.open and call.attempt >= MAX_STARTS:
+    if call.open and call.attempt - call.forgiven >= MAX_STARTS:
         detail = f"tool {call.name!r} (tool_use {call.id}) was started {call.attempt} times and its worker died"
         return Suspend(Reason.CRASH_LOOP, detail[:500], call.id)
     return None

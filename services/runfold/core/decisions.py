@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from runfold.core.events import Reason, Status
+from runfold.core.events import Reason, Rejection, RunResumeRequested, Status
 from runfold.core.run import Call
 
 
@@ -35,6 +35,21 @@ class Suspend:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """Let the suspended run go on, as ``command`` asks."""
+
+    command: RunResumeRequested
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Say that a command had no effect."""
+
+    command_id: str
+    reason: Rejection
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     status: Status
     reason: Reason
@@ -49,4 +64,4 @@ class WaitUntil:
     at: int
 
 
-Decision = Begin | CallModel | RunTools | Suspend | Finish | WaitUntil
+Decision = Begin | CallModel | RunTools | Suspend | Resume | Reject | Finish | WaitUntil

@@ -91,6 +91,7 @@ class Rejection(StrEnum):
 
     UNSPECIFIED = "UNSPECIFIED"
     RUN_FINISHED = "RUN_FINISHED"
+    NOT_SUSPENDED = "NOT_SUSPENDED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +175,19 @@ class RunCancelRequested:
     command_id: str
     requested_by: str
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResumeRequested:
+    """Let a suspended run go on. What is None stays as it is; a tool whose outcome is unknown is called again, under its key."""
+
+    run_id: str
+    command_id: str
+    requested_by: str
+    detail: str = ""
+    token_budget: int | None = None  # the run's new limits
+    cost_ceiling: Decimal | None = None
+    max_steps: int | None = None
 
 
 # ---- events: only the owner writes them
@@ -277,6 +291,18 @@ class RunSuspended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunResumed:
+    """A suspended run goes on, with these limits; starts of the step it stood at are counted anew."""
+
+    run_id: str
+    epoch: int
+    command_id: str
+    token_budget: int | None
+    cost_ceiling: Decimal | None
+    max_steps: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
     run_id: str
     epoch: int
@@ -309,7 +335,7 @@ class RunSnapshotted:
     state_json: str  # an owner's own affair, see runfold.core.snapshot
 
 
-Command = RunRequested | RunCancelRequested
+Command = RunRequested | RunCancelRequested | RunResumeRequested
 RunEvent = (
     RunStarted
     | ModelStepStarted
@@ -318,6 +344,7 @@ RunEvent = (
     | ToolStepStarted
     | ToolStepFinished
     | RunSuspended
+    | RunResumed
     | RunFinished
     | CommandRejected
     | RunSnapshotted

@@ -31,7 +31,7 @@ def _follow(run: Run) -> Finish | Suspend | None:
 
 def no_progress_at(run: Run, since: int) -> int | None:
     """When the progress timeout runs out, in broker ms: time without an owner and time suspended are not counted."""
-    timeout = run.request.limits.progress_timeout_ms
+    timeout = run.limits.progress_timeout_ms
     if timeout is None or run.status is not Status.RUNNING:
         return None
     return max(run.last_at, since) + timeout
@@ -41,7 +41,7 @@ def exhausted(run: Run, next_seq: int) -> Finish | Suspend | None:
     """Guards before a further step: step cap and budgets. A final answer that is already there is not withheld by them."""
     if next_seq > run.max_steps:
         return Finish(Status.FAILED, Reason.STEP_CAP, f"the run may take {run.max_steps} steps and asked for more")
-    budget, ceiling = run.request.limits.token_budget, run.request.limits.cost_ceiling
+    budget, ceiling = run.limits.token_budget, run.limits.cost_ceiling
     if budget is not None and run.spent >= budget:
         return Suspend(Reason.BUDGET, f"{run.spent} of {budget} tokens are spent")
     if ceiling is not None and run.cost is None:

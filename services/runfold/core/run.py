@@ -24,6 +24,7 @@ from runfold.core.events import (
     DEFAULT_TIMEOUT_MS,
     CommandRejected,
     LeaseAcquired,
+    Limits,
     ModelStepCompleted,
     ModelStepFailed,
     ModelStepStarted,
@@ -32,6 +33,8 @@ from runfold.core.events import (
     RunCancelRequested,
     RunFinished,
     RunRequested,
+    RunResumed,
+    RunResumeRequested,
     RunSnapshotted,
     RunStarted,
     RunSuspended,
@@ -55,6 +58,7 @@ else:
 
 
 NO_USAGE = Usage()
+NO_LIMITS = Limits()
 LAST_MS = 2**63 - 1  # the largest time that a record holds
 _EXACT = Context(prec=100, traps=[])  # of our own: a tool may have changed the one of its thread
 
@@ -80,6 +84,7 @@ class Call:
     name: str
     input_json: str
     attempt: int = 0
+    forgiven: int = 0  # of the starts, those before a person resumed the run
     open: bool = False
     side_effect: SideEffect = SideEffect.NONE
     repeatable: bool = True
@@ -104,6 +109,7 @@ class Run:
     partition: int
     first_offset: int
     requested_at: int  # broker ms, like all times
+    limits: Limits = NO_LIMITS  # as requested, or as the last resumption left them
     status: Status = Status.QUEUED
     reason: Reason | None = None
     detail: str = ""
@@ -123,6 +129,7 @@ class Run:
     output: str = ""
     verdict: Verdict | None = None
     inbox: tuple[RunCancelRequested, ...] = ()
+    resumes: tuple[RunResumeRequested, ...] = ()  # the inbox's other half
     last_offset: int = -1
     last_at: int = 0  # of the last record that changed the run
     fold_from: int = 0  # the offset from which a fold knows all of this: of the request, or of the newest snapshot that holds
@@ -141,7 +148,7 @@ class Run:
 
     @property
     def max_steps(self) -> int:
-        limit = self.request.limits.max_steps
+        limit = self.limits.max_steps
         return DEFAULT_MAX_STEPS if limit is None else limit
 
     @property
@@ -186,11 +193,18 @@ def _apply(run: Run, record: Record) -> Run:
         case RunCancelRequested() as event:
             known = any(command.command_id == event.command_id for command in run.inbox)
             return run if known else replace(run, inbox=(*run.inbox, event))
+        case RunResumeRequested() as event:
+            known = any(command.command_id == event.command_id for command in run.resumes)
+            return run if known else replace(run, resumes=(*run.resumes, event))
         case RunSuspended() as event:
             return _suspended(run, event)
+        case RunResumed() as event:
+            return _resumed(run, event)
+        case CommandRejected() as event:
+            return _consume(run, event.command_id)
         case RunFinished() as event:
             return _finished(run, event, record.timestamp)
-        case RunRequested() | CommandRejected() | LeaseAcquired() | RunSnapshotted():
+        case RunRequested() | LeaseAcquired() | RunSnapshotted():
             return run
         case _:
             assert_never(record.event)
@@ -200,6 +214,7 @@ def _request(event: RunRequested, record: Record) -> Run:
     blank = not event.input.strip()
     return Run(
         request=event,
+        limits=event.limits,
         partition=record.partition,
         first_offset=record.offset,
         requested_at=record.timestamp,
@@ -362,6 +377,39 @@ def _suspended(run: Run, event: RunSuspended) -> Run:
         waiting_tool_use_id=event.tool_use_id,
         verdict=None,
     )
+
+
+def _resumed(run: Run, event: RunResumed) -> Run:
+    """The run goes on where it stood: the step that stopped it counts as not begun, and its starts as forgiven."""
+    if run.status is not Status.SUSPENDED:
+        return run
+    asked = run.waiting_tool_use_id
+    return replace(
+        _consume(run, event.command_id),
+        status=Status.RUNNING if run.started else Status.QUEUED,
+        reason=None,
+        detail="",
+        waiting_tool_use_id=None,
+        limits=replace_limits(run.limits, event),
+        step=replace(run.step, open=False, failures=run.step.attempt, retry_at=None),
+        calls=tuple(replace(call, open=False, forgiven=call.attempt) if call.id == asked else call for call in run.calls),
+    )
+
+
+def replace_limits(limits: Limits, change: RunResumed | RunResumeRequested) -> Limits:
+    """The limits with those that ``change`` gives."""
+    return Limits(
+        token_budget=limits.token_budget if change.token_budget is None else change.token_budget,
+        cost_ceiling=limits.cost_ceiling if change.cost_ceiling is None else change.cost_ceiling,
+        timeout_ms=limits.timeout_ms,
+        max_steps=limits.max_steps if change.max_steps is None else change.max_steps,
+        progress_timeout_ms=limits.progress_timeout_ms,
+    )
+
+
+def _consume(run: Run, command_id: str) -> Run:
+    left = tuple(command for command in run.resumes if command.command_id != command_id)
+    return run if len(left) == len(run.resumes) else replace(run, resumes=left)
 
 
 def _finished(run: Run, event: RunFinished, at: int) -> Run:

@@ -21,6 +21,7 @@ from runfold.core.events import (
     Rejection,
     RunCancelRequested,
     RunEvent,
+    RunResumeRequested,
     ToolStepStarted,
     Unreadable,
 )
@@ -180,7 +181,7 @@ class Partition:
             self._resynchronise(event.run_id)
         elif record.offset >= self._inherited.next:
             self.resources.observer.ignored(record, why)
-            if why is Ignored.AFTER_END and self.owned and isinstance(event, RunCancelRequested):
+            if why is Ignored.AFTER_END and self.owned and isinstance(event, RunCancelRequested | RunResumeRequested):
                 self._reject(event)
 
     def _resynchronise(self, run_id: str) -> None:
@@ -190,7 +191,7 @@ class Partition:
                 self._submit(flow, ended)
             self._touched[run_id] = flow
 
-    def _reject(self, command: RunCancelRequested) -> None:
+    def _reject(self, command: RunCancelRequested | RunResumeRequested) -> None:
         self.lane.submit(
             CommandRejected(
                 run_id=command.run_id, epoch=self.shard.epoch, command_id=command.command_id, reason=Rejection.RUN_FINISHED

@@ -4,10 +4,22 @@ from collections.abc import Callable
 from typing import assert_never
 
 from runfold.core.decide import decide
-from runfold.core.decisions import Begin, CallModel, Decision, Finish, RunTools, Suspend, WaitUntil
+from runfold.core.decisions import Begin, CallModel, Decision, Finish, Reject, Resume, RunTools, Suspend, WaitUntil
 from runfold.core.errors import ConfigError
-from runfold.core.events import ModelStepStarted, Reason, RunEvent, RunFinished, RunStarted, RunSuspended, Status, ToolStepStarted
-from runfold.core.run import Call, Run
+from runfold.core.events import (
+    CommandRejected,
+    ModelStepStarted,
+    Reason,
+    RunEvent,
+    RunFinished,
+    RunResumed,
+    RunResumeRequested,
+    RunStarted,
+    RunSuspended,
+    Status,
+    ToolStepStarted,
+)
+from runfold.core.run import Call, Run, replace_limits
 from runfold.ports import Tools
 from runfold.worker.flow import Flow
 from runfold.worker.resources import Resources
@@ -60,6 +72,10 @@ class Planner:
                 return [self._begin(run)]
             case Suspend():
                 return [self._suspend(decision, run)]
+            case Resume(command=command):
+                return [self._resume(command, run)]
+            case Reject():
+                return [self._reject(decision, run)]
             case Finish():
                 return [self._finish(decision, run)]
             case WaitUntil():
@@ -138,6 +154,20 @@ class Planner:
         return RunSuspended(
             run_id=run.id, epoch=self.epoch, reason=decision.reason, detail=decision.detail, tool_use_id=decision.tool_use_id
         )
+
+    def _resume(self, command: RunResumeRequested, run: Run) -> RunResumed:
+        limits = replace_limits(run.limits, command)
+        return RunResumed(
+            run_id=run.id,
+            epoch=self.epoch,
+            command_id=command.command_id,
+            token_budget=limits.token_budget,
+            cost_ceiling=limits.cost_ceiling,
+            max_steps=limits.max_steps,
+        )
+
+    def _reject(self, decision: Reject, run: Run) -> CommandRejected:
+        return CommandRejected(run_id=run.id, epoch=self.epoch, command_id=decision.command_id, reason=decision.reason)
 
     def _finish(self, decision: Finish, run: Run) -> RunFinished:
         return RunFinished(
