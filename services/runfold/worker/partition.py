@@ -55,6 +55,7 @@ class Partition:
         self.clock = BrokerClock(self._now)
         self.planner = Planner(resources)
         self.owned = self.draining = False
+        self._stalled = False  # a run could not go on because the keeper was silent
         self._reading: Reading | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._inherited = Position()  # of the owner before us: records below were counted and answered by it
@@ -111,17 +112,18 @@ class Partition:
             self.failed(error)
 
     def granted(self) -> None:
-        """The keeper spoke. Steps that waited for a fresh grant may start."""
+        """The keeper spoke. What waited for a fresh grant goes on."""
         self.lane.granted()
-        if self.owned:
-            for flow in self.flows.values():
-                self._begin_steps(flow)
+        if self._stalled and self._lease_is_fresh():
+            self._stalled = False
+            for flow in list(self.flows.values()):
+                self._advance(flow)
 
     # ---- for the lane
 
     def position(self) -> Position:
         reached = self._poison.before(self.shard.next_offset)
-        return Position(max(self._inherited.next, reached), self.shard.low)
+        return Position(max(self._inherited.next, reached), max(self._inherited.low, self.shard.low))
 
     async def begin_reading(self) -> None:
         if self._reading is None:
@@ -234,7 +236,8 @@ class Partition:
         self._first_epoch = record.offset if inherited else self._first_epoch
         self.owned = True
         self.planner.epoch, self.planner.since = record.offset, record.timestamp
-        self.resources.observer.acquired(self.number, record.offset, self.lane.heard, self._now() - self._began)
+        folded = self.lane.heard if inherited else 0
+        self.resources.observer.acquired(self.number, record.offset, folded, self._now() - self._began)
         for id_ in [id_ for id_ in self.flows if id_ not in self.shard.runs]:
             self.flows.pop(id_).drop()
         for run in list(self.shard.runs.values()):
@@ -263,6 +266,9 @@ class Partition:
         if flow.run.status.final:
             flow.drop()
             self.flows.pop(flow.run.id, None)
+            return
+        if not self._lease_is_fresh():
+            self._stalled = True  # nothing new, and no word of it in the log: it would look started
             return
         if not self.draining:
             self._plan(flow)
@@ -304,8 +310,7 @@ class Partition:
 
     def _begin_steps(self, flow: Flow) -> None:
         for step in flow.startable():  # strict order: a step runs when its start is in the log. Overlap would be decided here
-            if self._lease_is_fresh():
-                step.task = self._spawn(self._perform(flow, step))
+            step.task = self._spawn(self._perform(flow, step))
 
     def _lease_is_fresh(self) -> bool:
         return self._now() - self.grant().at < self.resources.silence_seconds
