@@ -78,6 +78,9 @@ set
     finished_at = new.finished_at,
     last_progress_at = new.last_progress_at,
     deadline = new.deadline,
+    token_budget = new.token_budget,
+    cost_ceiling_usd = new.cost_ceiling_usd,
+    max_steps = new.max_steps,
     steps = new.steps,
     input_tokens = new.input_tokens,
     output_tokens = new.output_tokens,
@@ -92,15 +95,17 @@ set
 from unnest(
     %(id)s::uuid[], %(status)s::text[], %(reason)s::text[], %(detail)s::text[], %(waiting_tool_use_id)s::text[],
     %(retry_at)s::timestamptz[], %(output)s::text[], %(model)s::text[], %(agent_hash)s::text[], %(started_at)s::timestamptz[],
-    %(finished_at)s::timestamptz[], %(last_progress_at)s::timestamptz[], %(deadline)s::timestamptz[], %(steps)s::bigint[],
+    %(finished_at)s::timestamptz[], %(last_progress_at)s::timestamptz[], %(deadline)s::timestamptz[],
+    %(token_budget)s::bigint[], %(cost_ceiling_usd)s::numeric[], %(max_steps)s::bigint[], %(steps)s::bigint[],
     %(input_tokens)s::bigint[], %(output_tokens)s::bigint[], %(cache_write_5m_tokens)s::bigint[],
     %(cache_write_1h_tokens)s::bigint[], %(cache_read_tokens)s::bigint[], %(total_tokens)s::bigint[],
     %(wasted_tokens)s::bigint[], %(cost_usd)s::numeric[], %(first_offset)s::bigint[], %(last_offset)s::bigint[],
     %(fold_from)s::bigint[]
 ) as new (
     id, status, reason, detail, waiting_tool_use_id, retry_at, output, model, agent_hash, started_at, finished_at,
-    last_progress_at, deadline, steps, input_tokens, output_tokens, cache_write_5m_tokens, cache_write_1h_tokens,
-    cache_read_tokens, total_tokens, wasted_tokens, cost_usd, first_offset, last_offset, fold_from
+    last_progress_at, deadline, token_budget, cost_ceiling_usd, max_steps, steps, input_tokens, output_tokens,
+    cache_write_5m_tokens, cache_write_1h_tokens, cache_read_tokens, total_tokens, wasted_tokens, cost_usd, first_offset,
+    last_offset, fold_from
 )
 where
     run.id = new.id
