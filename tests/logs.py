@@ -33,6 +33,8 @@ from runfold.core.events import (
     RunCancelRequested,
     RunFinished,
     RunRequested,
+    RunResumed,
+    RunResumeRequested,
     RunSnapshotted,
     RunStarted,
     RunSuspended,
@@ -223,6 +225,12 @@ class RunScript:
     def suspend(self, reason: Reason = Reason.BUDGET, detail: str = "", tool_use_id: str | None = None) -> "RunScript":
         return self.append(RunSuspended, reason=reason, detail=detail, tool_use_id=tool_use_id)
 
+    def resume(self, command_id: str = "resume-1", **limits: Any) -> "RunScript":
+        """The command and what its owner makes of it."""
+        given = {"token_budget": None, "cost_ceiling": None, "max_steps": None} | limits
+        self.log.append(RunResumeRequested(run_id=self.id, command_id=command_id, requested_by="test", **given))
+        return self.append(RunResumed, command_id=command_id, **given)
+
     def snapshot(self, **fields: Any) -> "RunScript":
         given = {"last_offset": self.run.last_offset, "state_version": snapshot.VERSION}
         return self.append(RunSnapshotted, **given | {"state_json": snapshot.to_text(self.run)} | fields)
@@ -280,6 +288,8 @@ def _owner_writes(chance: random.Random, script: RunScript) -> None:
         script.snapshot()
     elif run.inbox and chance.random() < 0.5:
         script.finish(Status.CANCELLED, Reason.CANCEL, command_id=run.inbox[0].command_id)
+    elif run.status is Status.SUSPENDED and chance.random() < 0.3:
+        script.resume(f"resume-{chance.randrange(3)}", token_budget=chance.choice([None, 90_000]))
     elif run.verdict is not None:
         ends = run.verdict.status.final
         script.finish() if ends else script.suspend(run.verdict.reason, run.verdict.detail)

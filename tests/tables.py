@@ -90,7 +90,7 @@ def _expected(logs: Sequence[Iterable[Delivery]]) -> tuple[dict[str, Row], dict[
 
 
 def _run_row(run: Run) -> Row:
-    definition, limits = run.started and run.started.definition, run.request.limits
+    definition, limits = run.started and run.started.definition, run.limits
     return {
         "id": run.id,
         "agent": run.request.agent,

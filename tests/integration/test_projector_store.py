@@ -255,3 +255,11 @@ def test_a_log_that_has_lost_its_beginning_shows_a_run_from_its_snapshot_on(dsn:
     run = log.request("why?").start().suspend().snapshot()
     write(dsn, log.deliveries[-1:])
     assert query(dsn, "select id::text, input, status from run") == [(run.id, "why?", "SUSPENDED")]
+
+
+def test_a_resumption_raises_the_limits_of_the_row(dsn: str) -> None:
+    log = leased()
+    log.request(limits=Limits(token_budget=100, max_steps=7)).start().suspend().resume(token_budget=500)
+    write(dsn, log.deliveries, 2)
+    assert query(dsn, "select status, reason, token_budget, max_steps from run") == [("RUNNING", None, 500, 7)]
+    assert_tables_equal_fold(dsn, [log.deliveries])
