@@ -10,12 +10,34 @@ from typing import Any, cast
 import pytest
 
 from runfold.core.errors import Expelled, Fenced, LogError, LogUnavailable
-from runfold.core.events import CommandRejected, LeaseAcquired, OwnerEvent, Record, Rejection, ToolStatus, ToolStepFinished
+from runfold.core.events import (
+    AgentDefinition,
+    CommandRejected,
+    LeaseAcquired,
+    ModelStepCompleted,
+    OwnerEvent,
+    Reason,
+    Record,
+    Rejection,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
+    SideEffect,
+    Status,
+    ToolStatus,
+    ToolStepFinished,
+    ToolStepStarted,
+    Usage,
+)
+from runfold.log.codec import Codec
 from runfold.log.memory import MemoryBroker, MemoryLog
 from runfold.ports import Grant, Position
 from runfold.worker import lane as lane_module
 from runfold.worker.lane import Lane
 from runfold.worker.resources import Resources
+from runfold.worker.size import weight
+from runfold.worker.sound import LONGEST
 from tests.contract.log_suite import run_on
 from tests.engine import FlatPrice, NoRetry, Notes
 
@@ -231,6 +253,61 @@ async def test_what_is_in_no_transaction_yet_can_be_taken_back(world: World) -> 
     await world.until(lambda: len(world.transactions) == 3)
     assert world.names()[1:] == [["a"], ["c"]]
     await world.until(lambda: world.lane.idle)
+
+
+def sized(size: int) -> list[OwnerEvent]:
+    """Events with ``size`` characters wherever somebody outside decides how many there are."""
+    text = "\u20ac" * size  # three bytes each
+    owner: dict[str, Any] = {"run_id": RUN, "epoch": 0}
+    step: dict[str, Any] = {**owner, "seq": 1, "attempt": 1}
+    call: dict[str, Any] = {**step, "model_seq": 1, "tool_use_id": text}
+    definition = AgentDefinition(
+        name="a", model=text, max_tokens=1, system_json=text, tools_json=text, options_json=text, hash="0" * 64
+    )
+    return [
+        RunStarted(**owner, definition=definition, deadline=0),
+        ModelStepCompleted(
+            **step,
+            content_json=text,
+            stop_reason="x" * LONGEST,
+            stop_details_json=text,
+            usage=Usage(),
+            cost=None,
+            model="x" * LONGEST,
+            message_id="x" * LONGEST,
+            request_id="x" * LONGEST,
+            latency_ms=0,
+        ),
+        ToolStepStarted(
+            **call,
+            name=text,
+            input_json=text,
+            idempotency_key=f"{RUN}/1/{text}",
+            side_effect=SideEffect.NONE,
+            repeatable=True,
+        ),
+        ToolStepFinished(**call, status=ToolStatus.DONE, content_json=text, latency_ms=0),
+        RunSuspended(**owner, reason=Reason.BUDGET, detail=text[:LONGEST], tool_use_id=text),
+        RunFinished(
+            **owner,
+            status=Status.FAILED,
+            reason=Reason.CONFIG,
+            detail=text[:LONGEST],
+            output=text,
+            command_id=text[:LONGEST],
+            steps=0,
+            usage=Usage(),
+            cost=None,
+        ),
+        CommandRejected(**owner, command_id=text, reason=Rejection.RUN_FINISHED),
+        RunResumed(**owner, command_id=text, token_budget=None, cost_ceiling=None, max_steps=None),
+    ]
+
+
+@pytest.mark.parametrize("size", [0, 1_000, 50_000])
+def test_an_event_never_weighs_less_than_its_bytes(size: int) -> None:
+    for one in sized(size):
+        assert len(Codec().encode(one)) <= weight(one), type(one).__name__
 
 
 # ---- the position

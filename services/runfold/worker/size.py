@@ -1,9 +1,11 @@
 """How large events are, before anybody encodes them."""
 
 from runfold.core.events import (
+    CommandRejected,
     ModelStepCompleted,
     OwnerEvent,
     RunFinished,
+    RunResumed,
     RunSnapshotted,
     RunStarted,
     RunSuspended,
@@ -24,7 +26,9 @@ def weight(event: OwnerEvent) -> int:
         case ToolStepFinished():
             return _bytes(event.content_json) + _bytes(event.tool_use_id) + 1000
         case RunSuspended():
-            return _bytes(event.tool_use_id or "") + 3000
+            return _bytes(event.tool_use_id or "") + 5000
+        case CommandRejected() | RunResumed():
+            return _bytes(event.command_id) + 1000
         case RunSnapshotted():
             return _bytes(event.state_json) + 1000
         case RunFinished():
