@@ -2,6 +2,7 @@
 
 import typer
 
+from runfold.cli.audit import export, verify_log
 from runfold.cli.doctor import doctor
 from runfold.cli.log import check, create, replay
 from runfold.cli.processes import api, projector, worker
@@ -18,8 +19,9 @@ app = typer.Typer(
 topic = typer.Typer(help="The topic that is the log.", no_args_is_help=True)
 app.add_typer(topic, name="topic")
 
-for command in (demo, dev, worker, api, projector, submit, watch, cancel, replay, doctor):
+for command in (demo, dev, worker, api, projector, submit, watch, cancel, replay, export, doctor):
     app.command()(command)
 app.command(name="runs")(list_runs)
+app.command(name="verify-log")(verify_log)
 topic.command()(create)
 topic.command()(check)

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from runfold.audit.files import ExportedLog
 from runfold.cli.options import Bootstrap, Json, Topic, need_bootstrap, settings
 from runfold.config import Settings
 from runfold.core.errors import RunfoldError
@@ -14,6 +16,7 @@ from runfold.core.events import Record
 from runfold.core.run import Run, fold
 from runfold.log.codec import codec_for
 from runfold.log.kafka import KafkaTail, check_topic, create_topic
+from runfold.log.wire import key_of
 
 out = Console(soft_wrap=True, highlight=False, markup=False)
 
@@ -42,15 +45,21 @@ def replay(
     run_id: Annotated[str, typer.Argument(help="Which run.")],
     bootstrap: Bootstrap = None,
     topic: Topic = None,
+    file: Annotated[Path | None, typer.Option(help="An exported log instead of the topic.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
     """Fold a run from the log alone and print its conversation as the model sees it."""
-    chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic))
-    records = asyncio.run(_records(chosen, run_id))
+    chosen = settings(bootstrap=bootstrap, topic=topic)
+    records = _exported(file, run_id) if file else asyncio.run(_records(need_bootstrap(chosen), run_id))
     run = fold(records)
     if run is None:
-        raise RunfoldError(f"the log {chosen.topic!r} knows no run {run_id}")
+        raise RunfoldError(f"the log {str(file or chosen.topic)!r} knows no run {run_id}")
     print(json.dumps(_document(run), ensure_ascii=False)) if as_json else _print(run)
+
+
+def _exported(file: Path, run_id: str) -> list[Record]:
+    found = ExportedLog(file).deliveries(only=run_id)
+    return [delivery for delivery in found if isinstance(delivery, Record) and key_of(delivery.event) == run_id.encode()]
 
 
 async def _records(chosen: Settings, run_id: str) -> list[Record]:
