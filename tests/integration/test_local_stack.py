@@ -27,7 +27,8 @@ FORKING_OWNER = """
 import os, signal, sys
 from pathlib import Path
 from runfold.local import LocalStack
-signal.signal(signal.SIGTERM, signal.default_int_handler)
+for number in (signal.SIGINT, signal.SIGTERM):  # a background job begins with SIGINT ignored
+    signal.signal(number, signal.default_int_handler)
 try:
     with LocalStack(Path(sys.argv[1])) as stack:
         if not os.fork():  # holds every pipe that we hold, and outlives us
