@@ -25,6 +25,7 @@ POLL_SECONDS = 0.02
 REPEAT_SECONDS = 0.1  # an unchanged grant is said again: its age is what tells a worker that its keeper lives
 FROZEN_SECONDS = 1.0  # between two looks at the worker: we were not running
 SILENCE_SECONDS = 5.0  # a worker that has not answered for so long is replaced
+START_SECONDS = 60.0  # before its first answer: it imports the app
 CONFIG_EXIT = 78  # of a worker that its settings or its app keep from starting: the next one would fare no better
 GRACE_SECONDS = 5.0  # beyond the worker's own drain limit; then it is killed
 DEATHS, WINDOW, BACKOFF_SECONDS = 3, 60.0, (5.0, 60.0)
@@ -38,51 +39,64 @@ class Keeper:
     def __init__(self, membership: Callable[[], Membership], hire: Hire, drain_seconds: float) -> None:
         """``membership`` makes a seat that is not joined yet; ``hire`` starts a worker and returns our end of its pipe."""
         self._seat, self._hire_one, self._grace = membership, hire, drain_seconds + GRACE_SECONDS
-        self._stopping = False
-        self._held: frozenset[int] = frozenset()  # what the worker says it still works on
+        self._stopping = self._unfit = False
+        self._held: frozenset[int] = frozenset()  # what the worker may still work on
         self._leaving: frozenset[int] = frozenset()
         self._deaths: deque[float] = deque(maxlen=DEATHS)
         self._backoff = BACKOFF_SECONDS[0]
         self._said, self._said_at = Grant(), 0.0
+        self._news_at = 0.0  # of the grant that last said something new
 
     def stop(self) -> None:
         """Drain, leave and return from `run`. From a signal handler."""
         self._stopping = True
 
     def run(self) -> None:
-        """Raises `LogError` when the seat is lost for good; then the process must end."""
+        """Raises `LogError` when the seat is lost for good and `SystemExit` when no worker can start; the process must end then."""
         self._hire()
         while not self._stopping:
             self.membership = self._seat()
             self.membership.join(self._revoked)
-            while not (self._stopping or self._crash_loop()):
-                self.membership.poll(POLL_SECONDS)
-                self._tend()
-            self.membership.leave()  # `_revoked` lets the worker finish; the others own everything at once
+            try:
+                while not (self._stopping or self._crash_loop()):
+                    self.membership.poll(POLL_SECONDS)
+                    self._tend()
+            finally:  # also of an error: the process could not end with a seat that was not left
+                self.membership.leave()  # `_revoked` lets the worker finish; the others own everything at once
             if not self._stopping:
                 self._back_off()
         self._pipe.close()  # the worker ends
         self._worker.join(GRACE_SECONDS)
         self._worker.kill()
+        if self._unfit:
+            raise SystemExit(CONFIG_EXIT)
 
     # ---- the worker
 
     def _hire(self) -> None:
         self._worker, self._pipe = self._hire_one()
         self._heard = self._tended = time.monotonic()
-        self._held, self._said = frozenset(), Grant()
+        self._held, self._said, self._patience = frozenset(), Grant(), START_SECONDS
 
     def _tend(self) -> None:
         """Tell the worker what it may own, hear what it holds, replace it if it is dead or silent."""
+        if self._unfit:
+            return
         self._excuse_our_own_silence()
         try:
             self._say()
             while self._pipe.poll():
-                self._held, self._heard = self._pipe.recv(), time.monotonic()
+                self._hear(*self._pipe.recv())
         except (EOFError, OSError):
             self._replace("died")
-        if time.monotonic() > self._heard + SILENCE_SECONDS:
+        if time.monotonic() > self._heard + self._patience:
             self._replace("fell silent")
+
+    def _hear(self, at: float, held: frozenset[int]) -> None:
+        """The worker's answer to the grant of ``at``. One that crossed with newer words does not say what became of them."""
+        self._heard, self._patience = time.monotonic(), SILENCE_SECONDS
+        if at >= self._news_at:
+            self._held = held
 
     def _excuse_our_own_silence(self) -> None:
         """While the keeper itself stood still, frozen or backing off, it could not hear."""
@@ -95,6 +109,8 @@ class Keeper:
         now = time.monotonic()
         grant = Grant(self.membership.owned - self._leaving, self._leaving, self.membership.proof, now)
         news = (grant.partitions, grant.leaving, grant.proof) != (self._said.partitions, self._said.leaving, self._said.proof)
+        if news:
+            self._held, self._news_at = self._held | grant.partitions, now
         if news or now > self._said_at + REPEAT_SECONDS:
             self._pipe.send(grant)
             self._said, self._said_at = grant, now
@@ -102,10 +118,14 @@ class Keeper:
     def _replace(self, what: str) -> None:
         self._worker.kill()
         self._worker.join()
-        log.error("worker process %s %s (exit code %s): the next one is started", self._worker.pid, what, self._worker.exitcode)
         self._pipe.close()
-        if self._worker.exitcode == CONFIG_EXIT:
-            raise SystemExit(CONFIG_EXIT)
+        pid, code = self._worker.pid, self._worker.exitcode
+        if code == CONFIG_EXIT:
+            log.error("worker process %s ended with exit code %s: no other would fare better, so none is started", pid, code)
+            self._unfit = self._stopping = True
+            self._held = frozenset()
+            return
+        log.error("worker process %s %s (exit code %s): the next one is started", pid, what, code)
         self._deaths.append(time.monotonic())
         self._hire()
 
@@ -146,7 +166,7 @@ async def attend(pipe: Connection, worker: Worker) -> None:
         heard.clear()
         try:
             while pipe.poll():
-                worker.granted(pipe.recv())
-            pipe.send(worker.held)
+                worker.granted(grant := pipe.recv())
+                pipe.send((grant.at, worker.held))
         except (EOFError, OSError):
             os._exit(0)
