@@ -28,6 +28,7 @@ SCRIPT = (
     .then_tool_use("toolu_01Ab", "escalate", {"ticket": "ACME-17"}, 812, 64)
     .then_text("ACME-17 was overdue. I have escalated it.", 1210, 140)
 )
+TOKENS = ("inputTokens", "outputTokens", "cacheWrite5mTokens", "cacheWrite1hTokens", "cacheReadTokens")
 QUICK = {  # the lease of a lost machine lasts 2 s, not 6
     "RUNFOLD_SESSION_TIMEOUT_MS": "2000",
     "RUNFOLD_HEARTBEAT_MS": "200",
@@ -119,12 +120,14 @@ def _promises(ending: Ending) -> list[tuple[str, bool]]:
 
 
 def _report(ending: Ending) -> None:
-    table = Table("seq", "kind", "what", "status", "attempt", "worker", "latency ms", "tokens", title="timeline")
+    table = Table(box=None, pad_edge=False)
+    for title in ("SEQ", "KIND", "WHAT", "STATUS", "ATTEMPT", "WORKER", "LATENCY MS", "TOKENS"):
+        table.add_column(title, no_wrap=True)
     for step in ending.timeline:
         what = step["tool"] if step["kind"] == "TOOL" else f"stop={step['stopReason']}"
         row = (step["seq"], step["kind"], what, step["status"], step["attempt"], step["worker"], step["latencyMs"])
-        table.add_row(*map(str, row), str(step.get("totalTokens") or ""))
-    out.print(table)
+        table.add_row(*map(str, row), str(sum(step[name] or 0 for name in TOKENS) or ""))
+    out.print(table, crop=False, soft_wrap=True)
     for promise, held in _promises(ending):
         out.print(f"{'ok  ' if held else 'FAIL'}  {promise}")
 

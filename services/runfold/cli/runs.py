@@ -110,10 +110,11 @@ def watch(
 
 
 def step_line(step: dict[str, Any]) -> str:
-    what = f"{step['tool']} id={step['toolUseId']}" if step["kind"] == "TOOL" else f"stop={step.get('stopReason')}"
+    stop = f" stop={step['stopReason']}" if step.get("stopReason") else ""
+    what = f" {step['tool']} id={step['toolUseId']}" if step["kind"] == "TOOL" else stop
     again = f" attempt={step['attempt']}" if step["attempt"] > 1 else ""
     took = f" {step['latencyMs']}ms" if step.get("latencyMs") is not None else ""
-    return f"seq={step['seq']} {step['kind']} {what} {step['status']}{took}{again}"
+    return f"seq={step['seq']} {step['kind']}{what} {step['status']}{took}{again}"
 
 
 def run_line(run: dict[str, Any]) -> str:
