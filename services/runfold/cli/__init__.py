@@ -1,6 +1,8 @@
 """The command line: ``runfold``. Each command is in the module of its kind; `wiring` composes the processes."""
 
+import logging
 import sys
+from typing import NoReturn
 
 from pydantic import ValidationError
 
@@ -13,9 +15,17 @@ def main() -> None:
     try:
         app()
     except RunfoldError as error:
-        sys.exit(f"runfold: {error}")
+        _end(error)
     except ValidationError as error:
         sys.exit("\n".join(_settings_error(error)))
+
+
+def _end(error: RunfoldError) -> NoReturn:
+    """Say it as this process says everything: JSON, where its log is JSON."""
+    if not logging.getLogger().hasHandlers():
+        sys.exit(f"runfold: {error}")
+    logging.getLogger("runfold").critical("%s", error)
+    sys.exit(1)
 
 
 def _settings_error(error: ValidationError) -> list[str]:

@@ -52,7 +52,7 @@ class Keeper:
         self._stopping = True
 
     def run(self) -> None:
-        """Raises `LogError` when the seat is lost for good and `SystemExit` when no worker can start; the process must end then."""
+        """Raises `LogError` when the seat is lost for good, `SystemExit` when no worker can start: then the process must end."""
         self._hire()
         while not self._stopping:
             self.membership = self._seat()
