@@ -63,6 +63,7 @@ class Scene:
         self.settings, self.partitions, self.model = settings, partitions, model
         self.world = World(self._changed)
         self.log: list[list[Delivery]] = [[] for _ in range(partitions)]
+        self.finished: set[str] = set()  # runs with a RunFinished
         self.planted: set[tuple[int, int]] = set()  # records that the test wrote in an owner's name
         self.projector = Background(lambda stop: wiring.project(settings, "public", stop))
         self._statuses: list[tuple[str, int]] = []
@@ -102,6 +103,8 @@ class Scene:
     async def _follow(self, partition: int) -> None:
         async for batch in await self._reader.read(partition, 0):
             self.log[partition] += batch
+            events = [delivery.event for delivery in batch if isinstance(delivery, Record)]
+            self.finished |= {event.run_id for event in events if isinstance(event, RunFinished)}
             self._changed()
 
     def _exchanged(self, exchange: Exchange) -> None:
@@ -196,11 +199,6 @@ class Scene:
         await self._level("workers", self._unread)
 
     # ---- what there is to see
-
-    @property
-    def finished(self) -> set[str]:
-        """Runs with a RunFinished."""
-        return {record.event.run_id for record in self.records() if isinstance(record.event, RunFinished)}
 
     def records(self, run_id: str | None = None) -> list[Record]:
         """Of one run, or all that can be read."""
@@ -328,7 +326,7 @@ class Scene:
 
     def _outline(self) -> str:
         """The log's end, for the message of a test that waits in vain."""
-        lines = [f"{record.partition}/{record.offset} {record.event}"[:200] for record in self.records()[-20:]]
+        lines = [f"{record.partition}/{record.offset} {record.event}"[:200] for record in self.records()[-8:]]
         return "\n".join([*lines, f"held: {list(self.world.held)}", *self.model.violations, *self.processes.accidents()])
 
 

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]  # where `python -m tests…` is understood
 CLI = ("-m", "runfold.cli")
 HELD = ("-c", "from tests.cases.harness_worker import main; main()")
 APP = "tests.cases.apps:app"
-LEFT_SECONDS = 5.0  # that an orphan has to notice that it is one
+STOP_SECONDS = 40.0  # for a drain
+LEFT_SECONDS = 10.0  # that an orphan has to notice that it is one
 
 _DEATH = re.compile(r"worker process (\d+) (died|fell silent|was killed)")
 
@@ -86,13 +87,22 @@ class Processes:
             self.kill_worker(pid)
 
     async def stop(self, *names: str) -> None:
-        """SIGTERM, and wait for the end: a planned restart."""
-        await asyncio.gather(*(asyncio.to_thread(self._running.pop(name).stop) for name in names))
+        """SIGTERM, and wait for the end, which must be a good one: a planned restart."""
+        ends = (asyncio.to_thread(_stop, self._running.pop(name)) for name in names)
+        errors = [error for error in await asyncio.gather(*ends, return_exceptions=True) if error is not None]
+        for error in errors:
+            raise error
 
     async def close(self) -> list[str]:
         """End everything; what was left although its keeper is gone (it is killed)."""
-        await self.stop(*self._running)
-        os.close(self._lock)
+        try:
+            await self.stop(*self._running)
+        finally:
+            left = await self._end_orphans()
+            os.close(self._lock)
+        return left
+
+    async def _end_orphans(self) -> list[str]:
         await asyncio.gather(*(asyncio.to_thread(wait_for_end, pid, LEFT_SECONDS) for pid in self._marked()))
         orphans = self._marked()
         for pid in orphans:
@@ -123,6 +133,10 @@ class Processes:
                 found.append(f"{name}: {error}")
         return found
 
+    def messages(self, name: str) -> list[str]:
+        """What a keeper and its workers have said."""
+        return [json.loads(line)["message"] for line in lines(self.logs[name])]
+
     def output(self) -> dict[str, list[str]]:
         return {name: lines(log) for name, log in self.logs.items()}
 
@@ -135,6 +149,12 @@ class Processes:
             return self._marker.encode() in (process / "environ").read_bytes()
         except OSError:
             return False
+
+
+def _stop(process: GuardedProcess) -> None:
+    process.check_alive()
+    os.kill(process.pid, signal.SIGTERM)
+    process.finish(STOP_SECONDS)
 
 
 def wait_for_end(pid: int, seconds: float) -> bool:
@@ -158,11 +178,6 @@ def lines(log: Path) -> list[str]:
     """The whole lines of a log."""
     text = log.read_text(errors="replace") if log.exists() else ""
     return text[: text.rfind("\n") + 1].splitlines()
-
-
-def messages(log: Path) -> list[str]:
-    """What a process that logs in JSON has said."""
-    return [json.loads(line)["message"] for line in lines(log)]
 
 
 class Background:

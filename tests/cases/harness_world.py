@@ -60,7 +60,10 @@ class World:
             visit.release.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        said = json.loads(await reader.readline())
+        line = await reader.readline()
+        if not line:
+            return  # died before it could speak
+        said = json.loads(line)
         if "key" in said:
             self.executions.append(Execution(said["key"], said["input"], said["pid"]))
             self._changed()
