@@ -5,6 +5,7 @@ Everything that ends up on stderr or stdout goes this way, warnings and uncaught
 
 import logging
 import sys
+import threading
 import warnings
 from types import TracebackType
 from typing import IO, Literal
@@ -37,8 +38,25 @@ def speak(log_format: LogFormat, service: str, *, stream: IO[str] | None = None,
     logging.captureWarnings(True)
     warnings.simplefilter("default")
     sys.excepthook = _uncaught
+    threading.excepthook = _uncaught_in_thread
+    sys.unraisablehook = _unraisable
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if not issubclass(kind, KeyboardInterrupt):
         logging.getLogger("runfold").critical("uncaught exception: %s", error, exc_info=(kind, error, trace))
+
+
+def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    if not issubclass(args.exc_type, SystemExit):
+        where = args.thread.name if args.thread else "gone"
+        _tell(f"uncaught exception in thread {where}", args.exc_type, args.exc_value, args.exc_traceback)
+
+
+def _unraisable(args: "sys.UnraisableHookArgs") -> None:
+    """Of a ``__del__`` and the like. Its object is not shown: its ``repr`` may fail, or bring it back to life."""
+    _tell(args.err_msg or "exception ignored", args.exc_type, args.exc_value, args.exc_traceback)
+
+
+def _tell(what: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    logging.getLogger("runfold").error("%s: %s", what, error, exc_info=(kind, error or Exception(kind.__name__), trace))

@@ -26,6 +26,7 @@ from runfold.telemetry.metrics import Bounded, WorkerMetrics
 log = logging.getLogger("runfold.step")
 lease_log = logging.getLogger("runfold.lease")
 
+NAME_LENGTH = 100  # of what a model or a user calls things, as far as a line shows it
 OPEN = (Status.QUEUED, Status.RUNNING, Status.SUSPENDED)
 
 
@@ -35,7 +36,7 @@ class Watch:
     def __init__(self, worker: str, metrics: WorkerMetrics) -> None:
         self.worker, self.metrics = worker, metrics
         self._model = Bounded()
-        self._tools: dict[str, dict[int, str]] = {}  # by run and seq: names of tool steps under way, for the line that ends them
+        self._tools: dict[str, tuple[int, dict[int, str]]] = {}  # by run: its partition; by seq: names of tools under way
         self._owned: set[int] = set()
 
     # ---- runs
@@ -49,12 +50,14 @@ class Watch:
                 again = "final" if event.retry_at is None else f"retry in {max(0, event.retry_at - record.timestamp)}ms"
                 self._say(run, event.seq, f"MODEL attempt {event.attempt} failed {event.reason}: {event.message}; {again}")
             case ToolStepStarted() as event:
-                self._tools.setdefault(run.id, {})[event.seq] = event.name
-                self._say(run, event.seq, f"TOOL {event.name} id={event.tool_use_id} started")
+                name = event.name[:NAME_LENGTH]
+                self._tools.setdefault(run.id, (record.partition, {}))[1][event.seq] = name
+                self._say(run, event.seq, f"TOOL {name} id={event.tool_use_id[:NAME_LENGTH]} started")
             case ToolStepFinished() as event:
                 self.metrics.step.labels("tool", event.status.lower()).observe(event.latency_ms / 1000)
-                name = self._tools.get(run.id, {}).pop(event.seq, "?")
-                self._say(run, event.seq, f"TOOL {name} id={event.tool_use_id} {event.status.lower()} {event.latency_ms}ms")
+                name = self._tools[run.id][1].pop(event.seq, "?") if run.id in self._tools else "?"
+                id_ = event.tool_use_id[:NAME_LENGTH]
+                self._say(run, event.seq, f"TOOL {name} id={id_} {event.status.lower()} {event.latency_ms}ms")
             case RunFinished() as event:
                 self._tools.pop(run.id, None)
                 self.metrics.runs_ended.labels(event.status, event.reason).inc()
@@ -83,7 +86,8 @@ class Watch:
 
     def resumed(self, run: Run) -> None:
         self.metrics.resumed.inc()
-        self._say(run, None, f"resumed at seq={run.calls[0].seq if run.calls else run.step.seq}")
+        due = [call.seq for call in run.calls if call.status is None]
+        self._say(run, None, f"resumed at seq={min(due, default=run.step.seq)}")
 
     def _say(self, run: Run, seq: int | None, text: str) -> None:
         if not log.isEnabledFor(logging.INFO):
@@ -114,6 +118,7 @@ class Watch:
 
     def released(self, partition: int) -> None:
         self._owned.discard(partition)
+        self._tools = {id_: known for id_, known in self._tools.items() if known[0] != partition}
         self.metrics.partitions.set(len(self._owned))
         lease_log.info("%s let go of partition %d", self.worker, partition)
 
