@@ -5,7 +5,6 @@ changes). So is a step: `StepStart` begins an attempt and clears what the one be
 absolute values, never increments: written twice, they change nothing. See `values` for what PostgreSQL cannot hold as it is.
 """
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -105,7 +104,7 @@ class RunRow:
     agent: str
     tenant: str | None
     input: str
-    metadata: str | None  # JSON object
+    metadata: dict[str, str] | None
     request_digest: str | None
     timeout_ms: int | None
     progress_timeout_ms: int | None
@@ -181,7 +180,5 @@ def _moment(ms: int | None) -> datetime | None:
     return None if ms is None else moment(ms)
 
 
-def _metadata(metadata: dict[str, str] | None) -> str | None:
-    if metadata is None:
-        return None
-    return json.dumps({stored(key): stored(value) for key, value in metadata.items()}, ensure_ascii=False)
+def _metadata(metadata: dict[str, str] | None) -> dict[str, str] | None:
+    return None if metadata is None else {stored(key): stored(value) for key, value in metadata.items()}

@@ -1,5 +1,5 @@
--- Every statement of the store but the migrations, by name. Parameters are named as the columns they fill; those of the row
--- statements are arrays, one element per row, so that a statement takes any number of rows and few parameters.
+-- Every statement of the store but the migrations, by name. A statement that writes rows takes any number of them as one
+-- JSON array of objects, and says which fields it takes and of which type.
 
 -- name: positions
 -- low: where a fold must begin to know all open runs of the partition.
@@ -31,10 +31,9 @@ set
     lease_worker = new.lease_worker,
     last_record_at = new.last_record_at,
     updated_at = now()
-from unnest(
-    %(partition)s::int[], %(found)s::bigint[], %(next_offset)s::bigint[], %(lease_epoch)s::bigint[], %(lease_worker)s::text[],
-    %(last_record_at)s::timestamptz[]
-) as new (partition, found, next_offset, lease_epoch, lease_worker, last_record_at)
+from json_to_recordset(%(rows)s) as new (
+    partition int, found bigint, next_offset bigint, lease_epoch bigint, lease_worker text, last_record_at timestamptz
+)
 where
     projection_offset.topic = %(topic)s
     and projection_offset.partition = new.partition
@@ -48,17 +47,14 @@ insert into run (
     progress_timeout_ms, steps, input_tokens, output_tokens, cache_write_5m_tokens, cache_write_1h_tokens, cache_read_tokens,
     total_tokens, wasted_tokens, cost_usd, request_digest, partition, first_offset, last_offset, fold_from
 )
-select * from unnest(
-    %(id)s::uuid[], %(agent)s::text[], %(tenant)s::text[], %(status)s::text[], %(reason)s::text[], %(detail)s::text[],
-    %(waiting_tool_use_id)s::text[], %(retry_at)s::timestamptz[], %(input)s::text[], %(output)s::text[],
-    %(metadata)s::text[]::jsonb[], %(model)s::text[], %(agent_hash)s::text[], %(requested_at)s::timestamptz[],
-    %(started_at)s::timestamptz[], %(finished_at)s::timestamptz[], %(last_progress_at)s::timestamptz[],
-    %(deadline)s::timestamptz[], %(token_budget)s::bigint[], %(cost_ceiling_usd)s::numeric[], %(timeout_ms)s::bigint[],
-    %(max_steps)s::bigint[], %(progress_timeout_ms)s::bigint[], %(steps)s::bigint[], %(input_tokens)s::bigint[],
-    %(output_tokens)s::bigint[], %(cache_write_5m_tokens)s::bigint[], %(cache_write_1h_tokens)s::bigint[],
-    %(cache_read_tokens)s::bigint[], %(total_tokens)s::bigint[], %(wasted_tokens)s::bigint[], %(cost_usd)s::numeric[],
-    %(request_digest)s::text[], %(partition)s::int[], %(first_offset)s::bigint[], %(last_offset)s::bigint[],
-    %(fold_from)s::bigint[]
+select * from json_to_recordset(%(rows)s) as new (
+    id uuid, agent text, tenant text, status text, reason text, detail text, waiting_tool_use_id text, retry_at timestamptz,
+    input text, output text, metadata jsonb, model text, agent_hash text, requested_at timestamptz, started_at timestamptz,
+    finished_at timestamptz, last_progress_at timestamptz, deadline timestamptz, token_budget bigint,
+    cost_ceiling_usd numeric, timeout_ms bigint, max_steps bigint, progress_timeout_ms bigint, steps bigint,
+    input_tokens bigint, output_tokens bigint, cache_write_5m_tokens bigint, cache_write_1h_tokens bigint,
+    cache_read_tokens bigint, total_tokens bigint, wasted_tokens bigint, cost_usd numeric, request_digest text,
+    partition int, first_offset bigint, last_offset bigint, fold_from bigint
 )
 on conflict (id) do nothing;
 
@@ -92,20 +88,12 @@ set
     cost_usd = new.cost_usd,
     last_offset = new.last_offset,
     fold_from = new.fold_from
-from unnest(
-    %(id)s::uuid[], %(status)s::text[], %(reason)s::text[], %(detail)s::text[], %(waiting_tool_use_id)s::text[],
-    %(retry_at)s::timestamptz[], %(output)s::text[], %(model)s::text[], %(agent_hash)s::text[], %(started_at)s::timestamptz[],
-    %(finished_at)s::timestamptz[], %(last_progress_at)s::timestamptz[], %(deadline)s::timestamptz[],
-    %(token_budget)s::bigint[], %(cost_ceiling_usd)s::numeric[], %(max_steps)s::bigint[], %(steps)s::bigint[],
-    %(input_tokens)s::bigint[], %(output_tokens)s::bigint[], %(cache_write_5m_tokens)s::bigint[],
-    %(cache_write_1h_tokens)s::bigint[], %(cache_read_tokens)s::bigint[], %(total_tokens)s::bigint[],
-    %(wasted_tokens)s::bigint[], %(cost_usd)s::numeric[], %(first_offset)s::bigint[], %(last_offset)s::bigint[],
-    %(fold_from)s::bigint[]
-) as new (
-    id, status, reason, detail, waiting_tool_use_id, retry_at, output, model, agent_hash, started_at, finished_at,
-    last_progress_at, deadline, token_budget, cost_ceiling_usd, max_steps, steps, input_tokens, output_tokens,
-    cache_write_5m_tokens, cache_write_1h_tokens, cache_read_tokens, total_tokens, wasted_tokens, cost_usd, first_offset,
-    last_offset, fold_from
+from json_to_recordset(%(rows)s) as new (
+    id uuid, status text, reason text, detail text, waiting_tool_use_id text, retry_at timestamptz, output text, model text,
+    agent_hash text, started_at timestamptz, finished_at timestamptz, last_progress_at timestamptz, deadline timestamptz,
+    token_budget bigint, cost_ceiling_usd numeric, max_steps bigint, steps bigint, input_tokens bigint, output_tokens bigint,
+    cache_write_5m_tokens bigint, cache_write_1h_tokens bigint, cache_read_tokens bigint, total_tokens bigint,
+    wasted_tokens bigint, cost_usd numeric, first_offset bigint, last_offset bigint, fold_from bigint
 )
 where
     run.id = new.id
@@ -122,14 +110,10 @@ insert into run_step (
 select
     new.run_id, new.seq, new.kind, 'STARTED', new.attempt, new.failures, new.model, new.tool, new.tool_use_id, new.model_seq,
     new.idempotency_key, new.side_effect, new.worker, new.started_at, new.started_offset, new.started_offset
-from unnest(
-    %(run_id)s::uuid[], %(seq)s::bigint[], %(run_first_offset)s::bigint[], %(kind)s::text[], %(attempt)s::bigint[],
-    %(failures)s::bigint[], %(model)s::text[], %(tool)s::text[], %(tool_use_id)s::text[], %(model_seq)s::bigint[],
-    %(idempotency_key)s::text[], %(side_effect)s::text[], %(worker)s::text[], %(started_at)s::timestamptz[],
-    %(started_offset)s::bigint[]
-) as new (
-    run_id, seq, run_first_offset, kind, attempt, failures, model, tool, tool_use_id, model_seq, idempotency_key, side_effect,
-    worker, started_at, started_offset
+from json_to_recordset(%(rows)s) as new (
+    run_id uuid, seq bigint, run_first_offset bigint, kind text, attempt bigint, failures bigint, model text, tool text,
+    tool_use_id text, model_seq bigint, idempotency_key text, side_effect text, worker text, started_at timestamptz,
+    started_offset bigint
 )
 join run on run.id = new.run_id and run.first_offset = new.run_first_offset
 on conflict (run_id, seq) do update
@@ -188,17 +172,11 @@ set
     finished_at = new.finished_at,
     finished_offset = new.finished_offset,
     last_offset = new.finished_offset
-from unnest(
-    %(run_id)s::uuid[], %(seq)s::bigint[], %(run_first_offset)s::bigint[], %(status)s::text[], %(failures)s::bigint[],
-    %(model)s::text[], %(stop_reason)s::text[], %(input_tokens)s::bigint[], %(output_tokens)s::bigint[],
-    %(cache_write_5m_tokens)s::bigint[], %(cache_write_1h_tokens)s::bigint[], %(cache_read_tokens)s::bigint[],
-    %(cost_usd)s::numeric[], %(latency_ms)s::bigint[], %(error_reason)s::text[], %(error_type)s::text[],
-    %(error_message)s::text[], %(http_status)s::bigint[], %(request_id)s::text[], %(finished_at)s::timestamptz[],
-    %(finished_offset)s::bigint[]
-) as new (
-    run_id, seq, run_first_offset, status, failures, model, stop_reason, input_tokens, output_tokens, cache_write_5m_tokens,
-    cache_write_1h_tokens, cache_read_tokens, cost_usd, latency_ms, error_reason, error_type, error_message, http_status,
-    request_id, finished_at, finished_offset
+from json_to_recordset(%(rows)s) as new (
+    run_id uuid, seq bigint, run_first_offset bigint, status text, failures bigint, model text, stop_reason text,
+    input_tokens bigint, output_tokens bigint, cache_write_5m_tokens bigint, cache_write_1h_tokens bigint,
+    cache_read_tokens bigint, cost_usd numeric, latency_ms bigint, error_reason text, error_type text, error_message text,
+    http_status bigint, request_id text, finished_at timestamptz, finished_offset bigint
 )
 join run on run.id = new.run_id and run.first_offset = new.run_first_offset
 where

@@ -1,9 +1,9 @@
 """The tables as the projector writes them: rows and offsets in ONE transaction, offsets moved by compare-and-set."""
 
+import json
 import time
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any, Self
+from typing import Self
 
 import psycopg
 
@@ -15,7 +15,6 @@ from runfold_projector.store.migrating import migrate_session
 from runfold_projector.store.session import Row, connect
 from runfold_projector.store.sql import SQL
 
-Columns = RunRow | RunState | StepStart | StepEnd | Position
 SIGN_OF_LIFE = 5.0  # seconds; the session would be ended after `session.WRITING`'s idle_session_timeout
 _LEAD = "select pg_try_advisory_lock(hashtextextended('runfold project ' || %s || ' ' || %s, 0)) as leads"
 
@@ -71,20 +70,21 @@ class Writer:
         """
         with translated("writing a batch"), self._connection.transaction():
             with self._connection.pipeline():
-                moved = self._connection.execute(SQL["move"], {"topic": self._topic, **_moves(batch)})
-                self._put("insert_runs", batch.new_runs, batch.new_run_states)
-                self._put("update_runs", batch.run_states)
-                self._put("start_steps", list(batch.starts.values()))
-                self._put("end_steps", list(batch.ends.values()))
-            if moved.rowcount != len(batch.moves):
+                moved = self._put("move", [{**record(after), "found": before.next_offset} for before, after in batch.moves])
+                new_runs = zip(batch.new_runs, batch.new_run_states, strict=True)
+                self._put("insert_runs", [{**record(row), **record(state)} for row, state in new_runs])
+                self._put("update_runs", [record(state) for state in batch.run_states])
+                self._put("start_steps", [record(start) for start in batch.starts.values()])
+                self._put("end_steps", [record(end) for end in batch.ends.values()])
+            if moved is None or moved.rowcount != len(batch.moves):
                 raise Overtaken("another projector moved the tables on: this one gives way")
         self._spoke = time.monotonic()
 
-    def _put(self, statement: str, *tables: Sequence[Columns]) -> None:
-        """Execute a statement for rows whose columns come from one or more lists of dataclasses."""
-        if tables[0]:
-            parameters = {name: values for table in tables for name, values in columns(table).items()}
-            self._connection.execute(SQL[statement], parameters)
+    def _put(self, statement: str, rows: Sequence[Row]) -> psycopg.Cursor[Row] | None:
+        if not rows:
+            return None
+        text = json.dumps(rows, default=str, ensure_ascii=False)  # str: of times and amounts
+        return self._connection.execute(SQL[statement], {"topic": self._topic, "rows": text})
 
     def keep_alive(self) -> None:
         """A sign of life, when there was none for some seconds: keeps the session, or finds that it is gone."""
@@ -97,11 +97,6 @@ class Writer:
         self._connection.close()
 
 
-def columns(rows: Sequence[Columns]) -> dict[str, list[Any]]:
-    """Rows as columns: what ``unnest`` takes apart again."""
-    return {column.name: [getattr(row, column.name) for row in rows] for column in fields(rows[0])}
-
-
-def _moves(batch: Batch) -> dict[str, list[Any]]:
-    found = [before.next_offset for before, _ in batch.moves]
-    return {**columns([after for _, after in batch.moves]), "found": found}
+def record(row: RunRow | RunState | StepStart | StepEnd | Position) -> Row:
+    """A row as an object of JSON, but for times and amounts."""
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
