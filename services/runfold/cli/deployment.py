@@ -100,8 +100,8 @@ class Deployment:
         log = self.root / f"{name}.log"
         log.unlink(missing_ok=True)
         given = [f"{key}={value}" for key, value in {**self._environment, **environment}.items()]
-        command = ["/usr/bin/env", *given, sys.executable, *words]
-        self._processes[name] = GuardedProcess(command, self.root, log, signal.SIGTERM, self._lock)
+        command = ["/usr/bin/env", *given, sys.executable, "-P", *words]  # -P: no file of the user's hides a module of ours
+        self._processes[name] = GuardedProcess(command, Path.cwd(), log, signal.SIGTERM, self._lock)
         return self._processes[name]
 
     def _stop_all(self) -> None:
