@@ -14,6 +14,7 @@ from runfold_projector.batch import Batch
 from runfold_projector.partition import Partition
 from runfold_projector.store import StoreError, Writer
 from runfold_projector.store.errors import Overtaken
+from runfold_projector.store.session import WRITING
 from tests.integration.projecting import TOPIC, probe, until
 from tests.logs import RunScript, ScriptedLog, random_log, run_id
 from tests.tables import assert_tables_equal_fold, dump
@@ -214,6 +215,16 @@ def test_one_writer_leads_until_its_session_is_gone(dsn: str) -> None:
             assert leading.lead()
             assert not standing_by.lead()
         until(standing_by.lead)
+
+
+def test_a_leader_that_stands_still_loses_the_lead(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped process, whose connection lives on: its session is ended for want of a sign of life."""
+    monkeypatch.setitem(WRITING, "idle_session_timeout", "1s")
+    with probe(dsn) as stopped, probe(dsn) as standing_by:
+        assert stopped.lead()
+        until(standing_by.lead)
+        with pytest.raises(StoreError):
+            stopped.lead()
 
 
 def test_tables_of_another_topic_are_refused(dsn: str) -> None:
