@@ -7,6 +7,7 @@ from runfold.cli.doctor import doctor
 from runfold.cli.log import check, create, replay
 from runfold.cli.processes import api, projector, worker
 from runfold.cli.runs import cancel, list_runs, submit, watch
+from runfold.cli.simulate import simulate
 from runfold.cli.stack import demo, dev
 
 app = typer.Typer(
@@ -19,7 +20,7 @@ app = typer.Typer(
 topic = typer.Typer(help="The topic that is the log.", no_args_is_help=True)
 app.add_typer(topic, name="topic")
 
-for command in (demo, dev, worker, api, projector, submit, watch, cancel, replay, export, doctor):
+for command in (demo, dev, worker, api, projector, submit, watch, cancel, replay, export, doctor, simulate):
     app.command()(command)
 app.command(name="runs")(list_runs)
 app.command(name="verify-log")(verify_log)

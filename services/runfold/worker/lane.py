@@ -169,6 +169,7 @@ class Lane:
     def _forget(self, error: LogError) -> None:
         self._pending.clear()
         self._unread.clear()
+        self.marker = None  # should it still come back, it says nothing of the lease that is in doubt now
         self.resources.observer.reset(self.partition, error)
         self.owner.interrupted(error)
 

@@ -300,11 +300,15 @@ class Partition:
     def _wake(self, flow: Flow, at: int) -> None:
         """Look at the run again at broker time ``at``. A timer that comes earlier is left: it sets the next one."""
         when = self.clock.local(at) + 0.001
-        if flow.timer is not None and not flow.timer.cancelled() and self._now() <= flow.timer.when() <= when:
+        if flow.timer is not None and flow.timer.when() <= when:
             return
         if flow.timer is not None:
             flow.timer.cancel()
-        flow.timer = self._loop.call_at(when, self._advance, flow)
+        flow.timer = self._loop.call_at(when, self._woken, flow)
+
+    def _woken(self, flow: Flow) -> None:
+        flow.timer = None  # it has rung: whatever is due later needs another
+        self._advance(flow)
 
     # ---- acting
 

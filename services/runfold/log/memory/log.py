@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextvars import Context
 
 from runfold.core.events import Delivery, Record, Unreadable
 from runfold.log.appending import BoundedAppender, Outgoing
@@ -36,7 +37,8 @@ class MemoryAppender(BoundedAppender):
 
     def _settle(self, transaction: Transaction, delay: float) -> None:
         if delay > 0:
-            asyncio.get_running_loop().call_later(delay, self._stored.settle, transaction)
+            loop, brokers_own = asyncio.get_running_loop(), Context()  # what becomes of the client is nothing to it
+            loop.call_later(delay, self._stored.settle, transaction, context=brokers_own)
         else:
             self._stored.settle(transaction)
 

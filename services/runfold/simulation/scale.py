@@ -1,0 +1,30 @@
+"""Limits that only a long log meets, made small, so that a short one meets them: snapshots, bounded folds, full transactions."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from runfold.core import shard
+from runfold.worker import carrier, lane
+
+SMALL: tuple[tuple[ModuleType, str, int], ...] = (
+    (shard, "OVERLAP", 20),
+    (carrier, "BEHIND", 30),
+    (carrier, "FACTOR", 1),
+    (carrier, "LOOK_EVERY", 10),
+    (lane, "MOST_BYTES", 20_000),
+    (lane, "MOST_EVENTS", 4),
+)
+
+
+@contextmanager
+def scaled(small: bool) -> Iterator[None]:
+    """Within it limits are small, if they are to be."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in SMALL]
+    for module, name, value in SMALL if small else ():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, old in before:
+            setattr(module, name, old)

@@ -1,0 +1,130 @@
+"""The seeded simulator: no seed finds anything, a seed is a whole history, and what seeds have found stays mended."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from runfold.audit import verify
+from runfold.core.errors import LogUnavailable, ModelFailure
+from runfold.core.events import Delivery, LeaseAcquired, ModelStepFailed, OwnerEvent, Reason, RunRequested
+from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryMembership
+from runfold.log.wire import read
+from runfold.model.scripted import ScriptedModel
+from runfold.ports import ModelAnswer, ModelRequest
+from runfold.simulation import explore, simulate
+from runfold.simulation.loop import VirtualLoop
+from tests.contract.log_suite import run_on
+from tests.engine import Engine, Ledger, NoRetry, text
+
+SEEDS = 2000
+PAST = [int(line) for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines() if line[:1].isdigit()]
+
+
+def test_no_seed_finds_anything() -> None:
+    outcomes = list(explore(range(SEEDS)))
+    assert [(outcome.seed, outcome.complaints) for outcome in outcomes if outcome.complaints] == []
+    assert len(outcomes) == SEEDS
+
+
+def test_seeds_that_found_something_find_nothing_any_more() -> None:
+    assert [(seed, complaints) for seed in PAST if (complaints := simulate(seed).complaints)] == []
+
+
+def test_a_seed_is_the_same_history_in_every_process() -> None:
+    script = "from runfold.simulation import simulate; print(*(simulate(seed).digest for seed in range(6)))"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONHASHSEED": salt},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        for salt in ("1", "2")
+    }
+    assert len(digests) == 1
+    assert digests.pop().split() == [simulate(seed).digest for seed in range(6)]
+
+
+def test_who_watches_changes_nothing() -> None:
+    lines: list[str] = []
+    assert simulate(3, lines.append) == simulate(3)
+    assert any("owns partition" in line for line in lines)
+
+
+# ---- what seeds have found
+
+
+def owning(broker: MemoryBroker) -> bytes:
+    """The proof of a member that owns all partitions."""
+    seat = MemoryMembership(broker.group)
+    seat.join(lambda partitions: None)
+    seat.poll(0)
+    return seat.proof
+
+
+def whole(broker: MemoryBroker) -> list[Delivery]:
+    return [read(stored.raw, broker.codec, len(broker.partitions)) for part in broker.partitions for stored in part.visible(0)]
+
+
+async def test_a_marker_that_comes_back_after_its_append_failed_is_no_lease() -> None:
+    """Seeds 21, 51: the worker acted on it while it was taking over again, without a clock, and under an epoch that ended."""
+    broker = MemoryBroker(1)
+    lost: list[OwnerEvent] = []
+
+    async def lose_the_first_marker_s_acknowledgement(partition: int, events: Sequence[OwnerEvent]) -> None:
+        if not lost and isinstance(events[0], LeaseAcquired):
+            lost.extend(events)
+            raise LogUnavailable("the test says so")
+
+    broker.after_commit = lose_the_first_marker_s_acknowledgement
+    run_id = run_on(0)
+    await MemoryCommands(broker).send(RunRequested(run_id=run_id, agent="default", input="go"))
+    engine = Engine(MemoryLog(broker), ScriptedModel(lambda request: text("done")), Ledger())
+    engine.grant([0], owning(broker))
+    await engine.notes.until(lambda: bool(engine.failures) or run_id in engine.notes.ended)
+    await engine.close()
+    assert engine.failures == []
+    assert len(engine.notes.resets) == 1
+    assert len(engine.notes.epochs) == 1
+    assert verify(whole(broker)) == []
+
+
+def test_a_timer_that_rings_too_early_is_set_again() -> None:
+    """Seed 69: the broker's clock went back while a run waited for its next attempt, and the run waited for ever."""
+    loop = VirtualLoop(Random(0))  # type: ignore[abstract]
+    back = 0
+
+    def clock() -> int:
+        return 1_750_000_000_000 + int(loop.time() * 1000) - back
+
+    waiting, other = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
+
+    def reply(request: ModelRequest) -> ModelAnswer:
+        if request.run_id == waiting and request.attempt == 1:
+            raise ModelFailure(Reason.OVERLOADED, "the test says so", retryable=True)
+        return text("done")
+
+    async def play() -> None:
+        nonlocal back
+        broker = MemoryBroker(1, clock)
+        commands = MemoryCommands(broker)
+        engine = Engine(MemoryLog(broker), ScriptedModel(reply), Ledger(), retries=NoRetry([5.0]))
+        engine.grant([0], owning(broker))
+        await commands.send(RunRequested(run_id=waiting, agent="default", input="go"))
+        await engine.notes.until(lambda: any(isinstance(each.event, ModelStepFailed) for each in engine.notes.applied_records))
+        back = 60_000
+        await commands.send(RunRequested(run_id=other, agent="default", input="go"))
+        await engine.notes.until(partial(_have_ended, engine, waiting, other), seconds=60)
+        await engine.close()
+
+    loop.run(play())
+
+
+def _have_ended(engine: Engine, *run_ids: str) -> bool:
+    return all(run_id in engine.notes.ended for run_id in run_ids)
