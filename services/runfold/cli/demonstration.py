@@ -16,7 +16,7 @@ from rich.table import Table
 
 from runfold.cli.client import Client
 from runfold.cli.deployment import Deployment, wait_for
-from runfold.cli.runs import FINAL
+from runfold.cli.runs import FINAL, WIDE
 from runfold.cli.tailing import Follower
 from runfold.local import demo_app
 from runfold.testing import Script
@@ -35,7 +35,7 @@ QUICK = {  # the lease of a lost machine lasts 2 s, not 6
     "RUNFOLD_LOG_FORMAT": "console",
 }
 
-out = Console(highlight=False, markup=False, soft_wrap=True)
+out = Console(highlight=False, markup=False, soft_wrap=True, width=WIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _report(ending: Ending) -> None:
         what = step["tool"] if step["kind"] == "TOOL" else f"stop={step['stopReason']}"
         row = (step["seq"], step["kind"], what, step["status"], step["attempt"], step["worker"], step["latencyMs"])
         table.add_row(*map(str, row), str(sum(step[name] or 0 for name in TOKENS) or ""))
-    out.print(table, crop=False, soft_wrap=True)
+    out.print(table)
     for promise, held in _promises(ending):
         out.print(f"{'ok  ' if held else 'FAIL'}  {promise}")
 

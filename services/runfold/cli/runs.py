@@ -14,8 +14,9 @@ from runfold.cli.options import DEFAULT_API, Api, Json
 
 FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT")
 POLL_SECONDS = 0.3
+WIDE = 1000  # columns: an id that was cut to fit a terminal is of no use
 
-out = Console(soft_wrap=True, highlight=False)
+out = Console(soft_wrap=True, highlight=False, width=WIDE)
 
 
 def submit(
@@ -71,7 +72,7 @@ def list_runs(
         table.add_column(title, no_wrap=True)
     for run in page["runs"]:
         table.add_row(*(_cell(run.get(name)) for name in _COLUMNS.values()))
-    out.print(table, crop=False, soft_wrap=True)
+    out.print(table)
 
 
 _COLUMNS = {
