@@ -103,8 +103,8 @@ class Processes:
         return left
 
     async def _end_orphans(self) -> list[str]:
-        await asyncio.gather(*(asyncio.to_thread(wait_for_end, pid, LEFT_SECONDS) for pid in self._marked()))
-        orphans = self._marked()
+        await asyncio.gather(*(asyncio.to_thread(wait_for_end, pid, LEFT_SECONDS) for pid in marked(self._marker)))
+        orphans = marked(self._marker)
         for pid in orphans:
             os.kill(pid, signal.SIGKILL)
         return [f"process {pid} outlived its keeper" for pid in orphans]
@@ -140,15 +140,17 @@ class Processes:
     def output(self) -> dict[str, list[str]]:
         return {name: lines(log) for name, log in self.logs.items()}
 
-    def _marked(self) -> list[int]:
-        """Processes of this scene, those whose parents are gone included."""
-        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and self._is_ours(entry)]
 
-    def _is_ours(self, process: Path) -> bool:
+def marked(marker: str) -> list[int]:
+    """Processes that have ``marker`` in their environment, those whose parents are gone included."""
+
+    def is_marked(process: Path) -> bool:
         try:
-            return self._marker.encode() in (process / "environ").read_bytes()
+            return marker.encode() in (process / "environ").read_bytes()
         except OSError:
             return False
+
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if is_marked(entry)]
 
 
 def _stop(process: GuardedProcess) -> None:

@@ -100,8 +100,8 @@ async def test_planned_stops_under_load_repeat_no_model_call(stage: Scene) -> No
         for _ in range(LOAD):
             load.create_task(keep_running())
         *early, last = sorted(stage.processes.names)
-        for name in early:
-            await stage.ended(*run_ids)  # by then others are under way
+        for number, name in enumerate(early, 1):
+            await stage.until("runs to be under way", lambda wanted=number * LOAD: len(run_ids) >= wanted)  # type: ignore[misc]
             await stage.processes.stop(name)
         await stage.start("last")
         await stage.processes.stop(last)
