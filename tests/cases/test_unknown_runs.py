@@ -10,7 +10,7 @@ from tests.cases.harness import Scene
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", "/cancel"), ("GET", "/timeline"), ("GET", "")])
+@pytest.mark.parametrize(("method", "path"), [("POST", "/cancel"), ("POST", "/resume"), ("GET", "/timeline"), ("GET", "")])
 async def test_an_unknown_run_is_not_found_and_nothing_is_produced(stage: Scene, method: str, path: str) -> None:
     """R06.1"""
     await stage.read()

@@ -171,6 +171,10 @@ async def test_openapi_describes_requests_answers_and_errors() -> None:
         assert {"202", "408", "413", "415", "422", "503"} <= set(submit["responses"])
         assert [parameter["name"] for parameter in submit["parameters"]] == ["Idempotency-Key"]
         assert {"200", "202", "404", "409", "422", "503"} <= set(api["paths"]["/api/runs/{id}/cancel"]["post"]["responses"])
+        resume = api["paths"]["/api/runs/{id}/resume"]["post"]
+        assert {"202", "404", "409", "415", "422", "503"} <= set(resume["responses"])
+        fields = resume["requestBody"]["content"]["application/json"]["schema"]["properties"]
+        assert fields.keys() == {"tokenBudget", "costCeilingUsd", "maxSteps", "detail"}
         assert "HTTPValidationError" not in json.dumps(api), "errors have one shape"
         for path in api["paths"].values():
             for operation in path.values():

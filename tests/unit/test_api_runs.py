@@ -1,15 +1,16 @@
-"""Submitting, reading and cancelling runs over HTTP."""
+"""Submitting, reading, cancelling and resuming runs over HTTP."""
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from runfold.core.events import RunCancelRequested, RunRequested, Status
+from runfold.core.events import RunCancelRequested, RunRequested, RunResumeRequested, Status
 from tests.unit.api_client import World, at, problem, world
 
 UNKNOWN = "3b241101-e2bb-4255-8caf-4136c566a962"
-READS = [("GET", ""), ("GET", "/timeline"), ("POST", "/cancel")]
+READS = [("GET", ""), ("GET", "/timeline"), ("POST", "/cancel"), ("POST", "/resume")]
 
 
 async def test_a_submission_is_answered_with_the_id_and_lies_in_the_log_as_it_was_meant() -> None:
@@ -186,7 +187,7 @@ async def test_cancel_sends_one_command_each_time_it_is_accepted() -> None:
 async def test_cancelling_an_ended_run_is_409_with_its_status(status: Status) -> None:
     """B02.2"""
     async with world() as here:
-        run_id = await _ended(here, status)
+        run_id = await _standing(here, status)
         error = problem(await here.client.post(f"/api/runs/{run_id}/cancel"), 409)
         assert (error["code"], error["status"], error["id"]) == ("run_finished", status, run_id)
         assert len(here.sent) == 1
@@ -195,17 +196,101 @@ async def test_cancelling_an_ended_run_is_409_with_its_status(status: Status) ->
 async def test_cancelling_a_cancelled_run_is_200() -> None:
     """B02.3"""
     async with world() as here:
-        run_id = await _ended(here, Status.CANCELLED)
+        run_id = await _standing(here, Status.CANCELLED)
         answer = await here.client.post(f"/api/runs/{run_id}/cancel")
         assert (answer.status_code, answer.json()) == (200, {"id": run_id, "status": "CANCELLED"})
         assert len(here.sent) == 1
 
 
-async def _ended(here: World, status: Status) -> str:
+async def test_a_cancel_may_say_why() -> None:
+    async with world() as here:
+        run_id = await here.submit()
+        assert (await here.client.post(f"/api/runs/{run_id}/cancel", json={"detail": "twice the same"})).status_code == 202
+        *_, command = here.sent
+        assert isinstance(command, RunCancelRequested)
+        assert command.detail == "twice the same"
+
+
+async def _standing(here: World, status: Status) -> str:
     run_id = await here.submit()
     await here.projection.catch_up()
     here.projection.rows[run_id]["status"] = status
     return run_id
+
+
+# ---- resuming
+
+
+async def test_a_resumption_lies_in_the_log_as_it_was_meant() -> None:
+    async with world() as here:
+        run_id = await _standing(here, Status.SUSPENDED)
+        body = {"tokenBudget": 5000, "costCeilingUsd": 0.25, "maxSteps": 9, "detail": "go on"}
+        answer = await here.client.post(f"/api/runs/{run_id}/resume", json=body)
+        assert (answer.status_code, answer.json()) == (202, {"id": run_id, "status": "SUSPENDED"})
+        *_, command = here.sent
+        assert isinstance(command, RunResumeRequested)
+        assert (command.run_id, command.requested_by, command.detail) == (run_id, "api", "go on")
+        assert (command.token_budget, command.cost_ceiling, command.max_steps) == (5000, Decimal("0.25"), 9)
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"tokenBudget":null,"detail":null}'])
+async def test_a_resumption_without_wishes_leaves_the_limits_as_they_are(body: bytes) -> None:
+    async with world() as here:
+        run_id = await _standing(here, Status.SUSPENDED)
+        headers = {"Content-Type": "application/json"} if body else {}
+        assert (await here.client.post(f"/api/runs/{run_id}/resume", content=body, headers=headers)).status_code == 202
+        *_, command = here.sent
+        assert isinstance(command, RunResumeRequested)
+        assert (command.token_budget, command.cost_ceiling, command.max_steps, command.detail) == (None, None, None, "")
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.SUSPENDED])
+async def test_resuming_a_run_that_is_not_suspended_is_409_with_its_status(status: Status) -> None:
+    async with world() as here:
+        run_id = await _standing(here, status)
+        error = problem(await here.client.post(f"/api/runs/{run_id}/resume"), 409)
+        assert (error["code"], error["status"], error["id"]) == ("run_not_suspended", status, run_id)
+        assert len(here.sent) == 1
+
+
+async def test_a_run_that_is_not_projected_yet_is_not_suspended_either() -> None:
+    async with world() as here:
+        run_id = await here.submit()
+        assert problem(await here.client.post(f"/api/runs/{run_id}/resume"), 409)["status"] == "QUEUED"
+
+
+@pytest.mark.parametrize("action", ["cancel", "resume"])
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ("[]", None),
+        ("{", None),
+        ('{"reason":"x"}', "reason"),
+        ('{"detail":1}', "detail"),
+        ('{"detail":"\\u0000"}', "detail"),
+        (f'{{"detail":"{"x" * 501}"}}', "detail"),
+        ('{"detail":"a","detail":"b"}', "detail"),
+    ],
+)
+async def test_nonsense_beside_a_command_is_refused_and_nothing_is_produced(action: str, body: str, field: str | None) -> None:
+    async with world() as here:
+        run_id = await _standing(here, Status.SUSPENDED)
+        path, headers = f"/api/runs/{run_id}/{action}", {"Content-Type": "application/json"}
+        problem(await here.client.post(path, content=body, headers=headers), 422, field)
+        problem(await here.client.post(path, content=body), 415)
+        assert len(here.sent) == 1
+
+
+@pytest.mark.parametrize("field", ["tokenBudget", "costCeilingUsd", "maxSteps"])
+@pytest.mark.parametrize("text", ["0", "-1", "true", '"100"', "NaN", "1e999", "[]"])
+async def test_a_nonsense_limit_is_refused_by_its_name(field: str, text: str) -> None:
+    """U03, of a resumption."""
+    async with world() as here:
+        run_id = await _standing(here, Status.SUSPENDED)
+        headers = {"Content-Type": "application/json"}
+        answer = await here.client.post(f"/api/runs/{run_id}/resume", content=f'{{"{field}":{text}}}', headers=headers)
+        problem(answer, 422, field)
+        assert len(here.sent) == 1
 
 
 # ---- timeline

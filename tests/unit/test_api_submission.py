@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runfold.api import strict_json
 from runfold.api.problems import Problem
-from runfold.api.submission import Submission, read
+from runfold.api.submission import Submission
 from runfold.core.events import RunRequested
 from tests.unit.api_client import problem, world
 
@@ -76,13 +76,13 @@ async def test_null_is_the_default_and_not_zero(field: str) -> None:
     ],
 )
 def test_the_largest_value_is_the_documented_one(field: str, most: int) -> None:
-    read({"input": "go", field: most})
+    Submission.read({"input": "go", field: most})
     assert _refused({"input": "go", field: most + 1}).field == field
 
 
 @pytest.mark.parametrize("text", ["0.000000000001", "999999999999.999999999999", "1e3", "5", "0.10000000000000000000", "1E-12"])
 def test_a_legal_amount_is_kept_exactly(text: str) -> None:
-    submission = read(strict_json.parse(f'{{"input":"go","costCeilingUsd":{text}}}'.encode()))
+    submission = Submission.read(strict_json.parse(f'{{"input":"go","costCeilingUsd":{text}}}'.encode()))
     assert submission.cost_ceiling_usd == Decimal(text)
     assert submission.command("x").limits.cost_ceiling == Decimal(text)
 
@@ -266,7 +266,7 @@ def _storable(text: str) -> bool:
 
 def test_a_digest_is_of_what_the_body_means() -> None:
     def digest(text: str) -> str:
-        return read(strict_json.parse(text.encode())).digest
+        return Submission.read(strict_json.parse(text.encode())).digest
 
     one = digest('{"input":"go","costCeilingUsd":1.50,"metadata":{"a":"b","c":"d"}}')
     same = '{"metadata":{"c":"d","a":"b"}, "costCeilingUsd":1.5, "tenant":null, "agent":"default", "input":"\\u0067o"}'
@@ -283,7 +283,7 @@ def test_the_schema_that_openapi_shows_names_every_field() -> None:
 
 def _refused(body: object) -> Problem:
     with pytest.raises(Problem) as caught:
-        read(body)
+        Submission.read(body)
     return caught.value
 
 

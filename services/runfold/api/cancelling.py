@@ -6,6 +6,10 @@ rejects the command and nothing changes.
 
 import uuid
 
+from pydantic import Field
+
+from runfold.api.closed import Closed
+from runfold.api.grammar import Detail
 from runfold.api.problems import Problem
 from runfold.api.reads import Reads, in_time
 from runfold.core.errors import LogUnavailable
@@ -15,7 +19,13 @@ from runfold.ports import Commands
 REQUESTED_BY = "api"
 
 
-async def cancel(run_id: str, commands: Commands, reads: Reads) -> tuple[Status, bool]:
+class Cancellation(Closed):
+    """What may be said beside a cancel."""
+
+    detail: Detail = Field("", description="Why, for people: it becomes the run's `detail`.")
+
+
+async def cancel(run_id: str, said: Cancellation, commands: Commands, reads: Reads) -> tuple[Status, bool]:
     """(the run's status as far as it is known, whether a command was sent). Raises `Problem`: 404 for an unknown run, 409 for one
     that ended in another way."""
     row = await reads.run(run_id)
@@ -26,7 +36,9 @@ async def cancel(run_id: str, commands: Commands, reads: Reads) -> tuple[Status,
         return status, False
     if status.final:
         raise Problem(409, "run_finished", f"the run has ended: it is {status}", id=run_id, status=status)
-    command = RunCancelRequested(run_id=run_id, command_id=str(uuid.uuid4()), requested_by=REQUESTED_BY)
+    command = RunCancelRequested(
+        run_id=run_id, command_id=str(uuid.uuid4()), requested_by=REQUESTED_BY, detail=said.detail
+    )
     await in_time(commands.send(command), LogUnavailable)
     return status, True
 

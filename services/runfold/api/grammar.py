@@ -14,6 +14,7 @@ MOST_STEPS = 100_000
 MOST_USD = 10**12  # exclusive
 USD_DIGITS = 12  # after the point
 NAME_LENGTH = 200
+DETAIL_LENGTH = 500
 METADATA_KEYS = 50
 METADATA_KEY_LENGTH = 64
 METADATA_VALUE_LENGTH = 512
@@ -74,6 +75,7 @@ def _check_label(value: object, shortest: int, longest: int) -> None:
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH), AfterValidator(_name)]
 Input = Annotated[str, Field(min_length=1), AfterValidator(_text), AfterValidator(_not_blank)]
+Detail = Annotated[str, Field(max_length=DETAIL_LENGTH), AfterValidator(_text)]
 Usd = Annotated[
     Decimal,
     BeforeValidator(_usd),

@@ -6,12 +6,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import AfterValidator
 
-from runfold.api import strict_json, submission
-from runfold.api.cancelling import cancel, unknown
+from runfold.api import strict_json
+from runfold.api.cancelling import Cancellation, cancel, unknown
+from runfold.api.closed import Closed
 from runfold.api.idempotency import HEADER, LONGEST_KEY, Submissions, check_key
 from runfold.api.pages import Filters, check_repeated, cursor_after, position
 from runfold.api.problems import Problem
 from runfold.api.reads import Reads, in_time
+from runfold.api.resuming import Resumption, resume
 from runfold.api.run_ids import PATTERN, canonical
 from runfold.api.submission import Submission
 from runfold.api.views import ErrorBody, RunPage, RunStatus, RunSummary, RunView, StepView
@@ -47,11 +49,27 @@ def _service(request: Request) -> Service:
     return service
 
 
-async def _submission(request: Request) -> Submission:
+async def _json(request: Request) -> Any:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         message = "expected the header Content-Type: application/json"  # what a web page cannot send to us without being asked
         raise Problem(415, "unsupported_media_type", message)
-    return submission.read(strict_json.parse(await request.body()))
+    return strict_json.parse(await request.body())
+
+
+async def _json_or_nothing(request: Request) -> Any:
+    return await _json(request) if await request.body() else {}
+
+
+async def _submission(request: Request) -> Submission:
+    return Submission.read(await _json(request))
+
+
+async def _cancellation(request: Request) -> Cancellation:
+    return Cancellation.read(await _json_or_nothing(request))
+
+
+async def _resumption(request: Request) -> Resumption:
+    return Resumption.read(await _json_or_nothing(request))
 
 
 def _key(request: Request) -> str | None:
@@ -69,10 +87,19 @@ _READING = _errors(
     _422="The id is not a UUID in its canonical spelling.",
     _503=_UNAVAILABLE,
 )
-_BODY = {
-    "required": True,
-    "content": {"application/json": {"schema": Submission.model_json_schema(), "example": EXAMPLE}},
-}
+_REFUSING = _errors(
+    _408="The body did not come in time.",
+    _413="The body is larger than the server takes.",
+    _415="The body is not declared as JSON.",
+    _422="The id or the body is not what is documented.",
+)
+
+
+def _body(of: type[Closed], example: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
+    """OpenAPI's words for a request's body."""
+    return {"required": required, "content": {"application/json": {"schema": of.model_json_schema(), "example": example}}}
+
+
 _KEY_PARAMETER = {
     "name": HEADER,
     "in": "header",
@@ -89,11 +116,9 @@ Given = Annotated[Service, Depends(_service)]
     "",
     status_code=202,
     summary="Ask for a run",
-    openapi_extra={"requestBody": _BODY, "parameters": [_KEY_PARAMETER]},
-    responses=_errors(
-        _408="The body did not come in time.",
-        _413="The body is larger than the server takes.",
-        _415="The body is not declared as JSON.",
+    openapi_extra={"requestBody": _body(Submission, EXAMPLE, required=True), "parameters": [_KEY_PARAMETER]},
+    responses=_REFUSING
+    | _errors(
         _422="The body or the key is not what is documented, or the key was used for another request. Nothing was started.",
         _503="The log does not answer; with an Idempotency-Key also: the projection does not. See `runId`.",
     ),
@@ -150,15 +175,35 @@ async def get_timeline(run_id: RunId, given: Given) -> list[StepView]:
     "/{id}/cancel",
     status_code=202,
     summary="Cancel a run",
+    openapi_extra={"requestBody": _body(Cancellation, {"detail": "asked for by mistake"})},
     responses={
         200: {"model": RunStatus, "description": "The run is cancelled already."},
         **_READING,
+        **_REFUSING,
         **_errors(_409="The run has ended in another way: `status` says how. Nothing was changed."),
     },
 )
-async def cancel_run(run_id: RunId, given: Given, response: Response) -> RunStatus:
-    """Asks the run's owner to end it. `status` is what it was when asked; a body is ignored."""
-    status, sent = await cancel(run_id, given.commands, given.reads)
+async def cancel_run(
+    run_id: RunId, said: Annotated[Cancellation, Depends(_cancellation)], given: Given, response: Response
+) -> RunStatus:
+    """Asks the run's owner to end it. `status` is what it was when asked."""
+    status, sent = await cancel(run_id, said, given.commands, given.reads)
     if not sent:
         response.status_code = 200
     return RunStatus(id=run_id, status=status)
+
+
+@router.post(
+    "/{id}/resume",
+    status_code=202,
+    summary="Resume a suspended run",
+    openapi_extra={"requestBody": _body(Resumption, {"tokenBudget": 100000, "detail": "allowed by the owner of the account"})},
+    responses={
+        **_READING,
+        **_REFUSING,
+        **_errors(_409="The run does not wait for anybody: `status` says where it stands. Nothing was changed."),
+    },
+)
+async def resume_run(run_id: RunId, on: Annotated[Resumption, Depends(_resumption)], given: Given) -> RunStatus:
+    """Asks the run's owner to go on with it, on the limits given. `status` is what it was when asked."""
+    return RunStatus(id=run_id, status=await resume(run_id, on, given.commands, given.reads))

@@ -40,6 +40,7 @@ def _state(run: Run) -> Row:
         "model": run.started.definition.model if run.started else run.request.model,
         "started_at": _moment(run.started_at),
         "finished_at": _moment(run.finished_at),
+        "last_progress_at": _moment(run.last_at),
         "output": run.output,
         "steps": run.steps,
     }

@@ -1,26 +1,18 @@
-"""The body of POST /api/runs: its grammar, and the command it becomes.
-
-The grammar is closed: an unknown key is refused, for a misspelt limit would silently mean no limit. null means the same as an
-absent key. Numbers are taken as written: true, "100" and 1.0 are not integers, and 0 is never a way to say "unlimited".
-"""
+"""The body of POST /api/runs, and the command it becomes."""
 
 import json
 from decimal import Decimal
-from difflib import get_close_matches
 from hashlib import sha256
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from runfold.api.camel import camel
+from runfold.api.closed import Closed
 from runfold.api.grammar import EXACT, AnswerTokens, Input, Metadata, Name, Seconds, Steps, Tokens, Usd
-from runfold.api.problems import SHOWN, Problem, invalid, shown
 from runfold.core.events import Limits, RunRequested
 
 
-class Submission(BaseModel):
+class Submission(Closed):
     """A run that somebody asks for."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=camel)
 
     input: Input = Field(description="What the user says: the text of the first user message.")
     agent: Name = Field("default", description="Name of the agent to run, as the workers know it.")
@@ -59,28 +51,6 @@ class Submission(BaseModel):
             tenant=self.tenant,
             request_digest=digest,
         )
-
-
-_FIELDS = {camel(name) for name in Submission.model_fields}
-
-
-def read(body: object) -> Submission:
-    """The submission that parsed JSON holds. Raises `Problem` (422) that names the field."""
-    if not isinstance(body, dict):
-        raise Problem(422, "invalid_request", f"expected the body to be a JSON object, got {shown(body)}")
-    for key in body:
-        if key not in _FIELDS:
-            raise _unknown(key)
-    try:
-        return Submission.model_validate({key: value for key, value in body.items() if value is not None})
-    except ValidationError as error:
-        raise invalid(error.errors(include_url=False, include_context=False)[0]) from None
-
-
-def _unknown(key: str) -> Problem:
-    close = get_close_matches(key[:SHOWN], _FIELDS, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(_FIELDS))}"
-    return Problem(422, "invalid_request", f"there is no field {shown(key)}; {hint}", field=key[:SHOWN])
 
 
 def _milliseconds(seconds: int | None) -> int | None:

@@ -51,6 +51,7 @@ class RunSummary(View):
     requested_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    last_progress_at: datetime = Field(description="When a record last changed the run; of a suspended one: since when it waits.")
     deadline: datetime
 
 
