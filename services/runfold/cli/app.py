@@ -1,12 +1,16 @@
 """All commands of ``runfold`` under one roof."""
 
+from importlib import metadata
+from typing import Annotated
+
 import typer
 
 from runfold.cli.audit import export, verify_log
 from runfold.cli.doctor import doctor
 from runfold.cli.log import check, create, replay
 from runfold.cli.processes import api, projector, worker
-from runfold.cli.runs import cancel, list_runs, submit, watch
+from runfold.cli.quarantine import quarantine
+from runfold.cli.runs import cancel, list_runs, resume, submit, watch
 from runfold.cli.simulate import simulate
 from runfold.cli.stack import demo, dev
 
@@ -19,8 +23,22 @@ app = typer.Typer(
 )
 topic = typer.Typer(help="The topic that is the log.", no_args_is_help=True)
 app.add_typer(topic, name="topic")
+app.add_typer(quarantine, name="quarantine")
 
-for command in (demo, dev, worker, api, projector, submit, watch, cancel, replay, export, doctor, simulate):
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"runfold {metadata.version('runfold')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print it and exit.", is_eager=True, callback=_say_version)] = False,
+) -> None:
+    pass
+
+
+for command in (demo, dev, worker, api, projector, submit, watch, cancel, resume, replay, export, doctor, simulate):
     app.command()(command)
 app.command(name="runs")(list_runs)
 app.command(name="verify-log")(verify_log)

@@ -1,5 +1,6 @@
 """The HTTP API as the command line uses it."""
 
+import weakref
 from typing import Any
 
 import httpx
@@ -14,11 +15,12 @@ class ApiError(RunfoldError):
 
 
 class Client:
-    """Raises `ApiError` for every answer that is no success."""
+    """Raises `ApiError` for every answer that is no success. Its connections end with it."""
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         self._http = httpx.Client(base_url=self._url, timeout=TIMEOUT)
+        weakref.finalize(self, self._http.close)
 
     def get(self, path: str, **query: Any) -> Any:
         return self._ask("GET", path, params={name: value for name, value in query.items() if value is not None})

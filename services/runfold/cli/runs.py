@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
@@ -16,7 +17,10 @@ FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT")
 POLL_SECONDS = 0.3
 WIDE = 1000  # columns: an id that was cut to fit a terminal is of no use
 
-out = Console(soft_wrap=True, highlight=False, width=WIDE)
+RunId = Annotated[str, typer.Argument(help="Which run.")]
+Detail = Annotated[str | None, typer.Option(help="Why, for people.")]
+
+out = Console(soft_wrap=True, highlight=False, markup=False, width=WIDE)
 
 
 def submit(
@@ -67,12 +71,7 @@ def list_runs(
     if as_json:
         print(json.dumps(page))
         return
-    table = Table(box=None, pad_edge=False)
-    for title in _COLUMNS:
-        table.add_column(title, no_wrap=True)
-    for run in page["runs"]:
-        table.add_row(*(_cell(run.get(name)) for name in _COLUMNS.values()))
-    out.print(table)
+    print_table(_COLUMNS, page["runs"])
 
 
 _COLUMNS = {
@@ -87,12 +86,24 @@ _COLUMNS = {
 }
 
 
+def print_table(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """``columns``: the row's key by title."""
+    table = Table(box=None, pad_edge=False)
+    for title in columns:
+        table.add_column(title, no_wrap=True)
+    for row in rows:
+        table.add_row(*(_cell(row.get(name)) for name in columns.values()))
+    out.print(table)
+
+
 def _cell(value: object) -> str:
-    return "" if value is None else str(value)
+    """On one line, and nothing in it that a terminal obeys: some of it is what models and strangers wrote."""
+    text = "" if value is None else str(value)
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def watch(
-    run_id: Annotated[str, typer.Argument(help="Which run.")],
+    run_id: RunId,
     api: Api = DEFAULT_API,
     as_json: Json = False,
 ) -> None:
@@ -123,7 +134,27 @@ def run_line(run: dict[str, Any]) -> str:
     return f"{run['status']} tokens={run.get('totalTokens')}{why}\n{run.get('output') or ''}".rstrip()
 
 
-def cancel(run_id: Annotated[str, typer.Argument(help="Which run.")], api: Api = DEFAULT_API, as_json: Json = False) -> None:
+def cancel(run_id: RunId, detail: Detail = None, api: Api = DEFAULT_API, as_json: Json = False) -> None:
     """Cancel a run."""
-    answer = Client(api).post(f"/api/runs/{run_id}/cancel")
-    print(json.dumps(answer) if as_json else f"{run_id} {answer.get('status', 'cancel requested')}")
+    command(api, run_id, "cancel", {"detail": detail}, as_json)
+
+
+def resume(
+    run_id: RunId,
+    token_budget: Annotated[int | None, typer.Option(help="Its new limit, what it has spent included.")] = None,
+    cost_ceiling_usd: Annotated[str | None, typer.Option(help="The same, in US dollars.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="The same, in steps.")] = None,
+    detail: Detail = None,
+    api: Api = DEFAULT_API,
+    as_json: Json = False,
+) -> None:
+    """Let a suspended run go on. Limits that are not given stay as they are."""
+    limits = {"tokenBudget": token_budget, "costCeilingUsd": _amount(cost_ceiling_usd), "maxSteps": max_steps}
+    command(api, run_id, "resume", {**limits, "detail": detail}, as_json)
+
+
+def command(api: str, run_id: str, action: str, body: dict[str, Any], as_json: bool) -> None:
+    """Ask for something to be done with a run, and say what it was when asked."""
+    given = {name: value for name, value in body.items() if value is not None}
+    answer = Client(api).post(f"/api/runs/{run_id}/{action}", given)
+    print(json.dumps(answer) if as_json else f"{run_id} {answer['status']}, {action} requested")
