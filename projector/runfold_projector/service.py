@@ -14,7 +14,7 @@ from threading import Event
 
 from runfold.core.errors import LogError, TopicMismatch
 from runfold.core.events import Delivery
-from runfold_projector.batch import Batch
+from runfold_projector.batch import Batch, Position
 from runfold_projector.lag import Lag
 from runfold_projector.partition import Partition
 from runfold_projector.ports import Observer, OpenSource, Silence, Source
@@ -95,7 +95,18 @@ def _recover(writer: Writer, source: Source) -> Mapping[int, Partition]:
         )
     partitions = {position.partition: Partition(position) for position in stored}
     source.assign({number: partition.low for number, partition in partitions.items()})
+    _check_ends(stored, source.ends())
     return partitions
+
+
+def _check_ends(stored: Sequence[Position], ends: Mapping[int, int]) -> None:
+    """The log must hold what the tables were made from: else its next records would be taken for known ones."""
+    for position in stored:
+        if ends[position.partition] < position.next_offset:
+            raise LogError(
+                f"partition {position.partition}: the tables have come to offset {position.next_offset}, the log ends at "
+                f"{ends[position.partition]}: it has lost records or is another log; if so, project it into another schema"
+            )
 
 
 def _fold(partitions: Mapping[int, Partition], deliveries: Sequence[Delivery]) -> Batch:

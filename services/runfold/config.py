@@ -3,11 +3,24 @@
 Every field is an environment variable ``RUNFOLD_<FIELD>``; the command line overrides it. Units are in the names.
 """
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+OURS = "RUNFOLD_"
+ELSEWHERE = ("RUNFOLD_API", "RUNFOLD_TEST_")  # read by the command line and by the tests
+
+
+def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Variables that look like settings and are none: a mistyped limit would be no limit."""
+    known = {f"{OURS}{name.upper()}" for name in Settings.model_fields}
+    return sorted(
+        name for name in environment if name.startswith(OURS) and name not in known and not name.startswith(ELSEWHERE)
+    )
 
 
 class Settings(BaseSettings):

@@ -26,9 +26,10 @@ class Topic:
         self._failure: LogError | None = None
 
     def publish(self, partition: int = 0, count: int | None = None) -> None:
-        """Show everything that the log of ``partition`` holds by now, or its first ``count`` deliveries."""
+        """Show everything that the log of ``partition`` holds by now, or its first ``count`` deliveries. What was shown stays."""
         with self._changed:
-            self._shown[partition] = len(self.logs[partition].deliveries) if count is None else count
+            wanted = len(self.logs[partition].deliveries) if count is None else count
+            self._shown[partition] = max(self._shown[partition], wanted)
             self._changed.notify_all()
 
     def fail(self, error: LogError) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+
 from runfold.core.errors import ConfigError, DecodeError, LogUnavailable
 from runfold.core.events import Problem, RunCancelRequested
 from runfold.log.codec import Codec, codec_for

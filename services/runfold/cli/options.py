@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from runfold.config import Settings
+from runfold.config import Settings, unknown_variables
 from runfold.core.errors import ConfigError
 
 Bootstrap = Annotated[str | None, typer.Option(help="Kafka, host:port[,host:port] (RUNFOLD_BOOTSTRAP).", show_default=False)]
@@ -18,7 +18,9 @@ DEFAULT_API = "http://127.0.0.1:8080"
 
 
 def settings(**overrides: Any) -> Settings:
-    """The environment's settings with those options that were given."""
+    """The environment's settings with those options that were given. Raises `ConfigError` for a variable that is no setting."""
+    if unknown := unknown_variables():
+        raise ConfigError(f"no such setting: {', '.join(unknown)}; docs/operations.md lists them")
     return Settings(**{name: value for name, value in overrides.items() if value is not None})
 
 

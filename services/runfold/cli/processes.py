@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from runfold.cli import wiring
 from runfold.cli.options import Bootstrap, Dsn, Group, Topic, need_bootstrap, need_dsn, settings
 from runfold.core.errors import ConfigError
 from runfold.telemetry.logs import speak
@@ -27,6 +26,8 @@ def worker(
     group: Group = None,
 ) -> None:
     """Carry runs: a keeper process that holds the lease, and the worker process that it restarts."""
+    from runfold.cli import wiring  # a second's worth of libraries that other commands do without
+
     chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic, group=group))
     name = name or f"worker-{os.urandom(3).hex()}"
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -59,6 +60,8 @@ def api(
     ready_file: Annotated[Path | None, typer.Option(help="Write the URL here once it listens.", show_default=False)] = None,
 ) -> None:
     """Serve the HTTP API."""
+    from runfold.cli import wiring
+
     chosen = need_dsn(need_bootstrap(settings(host=host, port=port, bootstrap=bootstrap, dsn=dsn, topic=topic)))
     speak(chosen.log_format, "api")
     wiring.check_log(chosen)
@@ -79,6 +82,8 @@ def projector(
     schema: Annotated[str, typer.Option(help="PostgreSQL schema of the tables.")] = "public",
 ) -> None:
     """Keep the tables in PostgreSQL up to date with the log."""
+    from runfold.cli import wiring
+
     chosen = need_dsn(need_bootstrap(settings(bootstrap=bootstrap, dsn=dsn, topic=topic)))
     speak(chosen.log_format, "projector")
     stop = threading.Event()

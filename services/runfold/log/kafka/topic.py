@@ -76,6 +76,8 @@ def check_topic(settings: Settings) -> int:
 def _created(future: "Future[None]", name: str) -> bool:
     try:
         future.result(ADMIN_SECONDS)
+    except TimeoutError:
+        raise LogUnavailable(f"topic {name}: no broker answers within {ADMIN_SECONDS:.0f} s") from None
     except KafkaException as error:
         code = found.code() if (found := kafka_error(error)) else None
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -100,6 +102,8 @@ def _config_of(admin: AdminClient, topic: str) -> dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     try:
         entries: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result(ADMIN_SECONDS)
+    except TimeoutError:
+        raise LogUnavailable(f"topic {topic}: no broker answers within {ADMIN_SECONDS:.0f} s") from None
     except KafkaException as error:
         found = kafka_error(error)
         if found is not None and found.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
