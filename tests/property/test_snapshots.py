@@ -1,5 +1,6 @@
 """A fold that begins at a snapshot knows what the whole fold knows, wherever snapshots were taken and commands fell."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -99,3 +100,37 @@ def test_a_snapshot_that_a_command_overtook_moves_nothing() -> None:
 def test_a_state_survives_its_text() -> None:
     for run in fold(records(), 0).runs.values():
         assert snapshot.from_text(Run, snapshot.to_text(run)) == run
+
+
+FORGED = [
+    "",
+    "[]",
+    "{}",
+    "[" * 100_000,
+    '{"request": 5}',
+    '{"cost": "much"}',
+    '{"cost": {}}',
+    '{"messages": "m"}',
+    '{"partition": null}',
+]
+
+
+@pytest.mark.parametrize("state", FORGED, ids=lambda state: state[:20])
+def test_a_snapshot_that_no_owner_wrote_changes_nothing_and_stops_nobody(state: str) -> None:
+    shard, run_id = Shard(0), "6f1c0a52-3b9e-4d2a-9c41-0d6a5f2b7e10"
+    shard.apply(Record(LeaseAcquired(partition=0, worker="w", build="b"), 0, 0, 1))
+    forged = RunSnapshotted(run_id=run_id, epoch=0, last_offset=0, state_version=snapshot.VERSION, state_json=state)
+    assert shard.apply(Record(forged, 0, 1, 1)) is Ignored.ORPHAN
+    assert shard.runs == {}
+
+
+WRONG = [{"last_offset": "7"}, {"cost": 0}, {"messages": [7]}, {"status": "DEAD"}, {"step": {"seq": "1"}}, {"partition": None}]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_field_of_another_type_makes_it_no_snapshot(wrong: dict[str, object]) -> None:
+    shard = Shard(0)
+    run = next(run for run in map(shard.apply, records()) if isinstance(run, Run) and run.messages)
+    assert snapshot.from_text(Run, snapshot.to_text(run)) == run
+    with pytest.raises(ValueError, match=r"expected|DEAD"):
+        snapshot.from_text(Run, json.dumps(json.loads(snapshot.to_text(run)) | wrong))

@@ -231,7 +231,7 @@ def _snapshotted(run: Run | None, event: RunSnapshotted, offset: int) -> Run | N
         return run
     try:
         return replace(snapshot.from_text(Run, event.state_json), fold_from=offset)
-    except (ValueError, KeyError, TypeError):  # no owner wrote it
+    except ValueError:  # no owner wrote it
         return run
 
 

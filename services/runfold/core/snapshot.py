@@ -23,8 +23,11 @@ def to_text(state: Any) -> str:
 
 
 def from_text(cls: type[State], text: str) -> State:
-    """What `to_text` was given. Raises ValueError, KeyError or TypeError for anything else."""
-    state: State = _object(cls, json.loads(text))
+    """What `to_text` was given. Raises `ValueError` for anything else: whoever writes to the topic can forge a snapshot."""
+    try:
+        state: State = _object(cls, json.loads(text))
+    except (ArithmeticError, RecursionError, TypeError) as error:
+        raise ValueError(f"expected the text of a {cls.__name__} as to_text writes it: {error}") from error
     return state
 
 
@@ -34,7 +37,9 @@ def _plain(value: object) -> str:
     raise TypeError(f"a state holds no {type(value).__name__}")
 
 
-def _object(cls: Any, values: dict[str, Any]) -> Any:
+def _object(cls: Any, values: Any) -> Any:
+    if not isinstance(values, dict):
+        raise TypeError(f"expected the fields of a {cls.__name__}, got {type(values).__name__}")
     if unknown := values.keys() - {field.name for field in fields(cls)}:
         raise ValueError(f"{cls.__name__} has no {', '.join(sorted(unknown))}")
     hints = _hints(cls)
@@ -45,14 +50,21 @@ _hints = cache(get_type_hints)
 
 
 def _value(hint: Any, value: Any) -> Any:
-    if value is None:
-        return None
     if isinstance(hint, UnionType):
+        if value is None:
+            return None
         (hint,) = (each for each in get_args(hint) if each is not NoneType)
-    if get_origin(hint) is tuple:
-        return tuple(_value(get_args(hint)[0], each) for each in value)
-    if is_dataclass(hint):
-        return _object(hint, value)
-    if isinstance(hint, type) and issubclass(hint, StrEnum | Decimal):
-        return hint(value)
+    kind = get_origin(hint) or hint
+    if kind is tuple:
+        return tuple(_value(get_args(hint)[0], each) for each in _checked(list, value))
+    if is_dataclass(kind):
+        return _object(kind, value)
+    if issubclass(kind, StrEnum | Decimal):
+        return kind(_checked(str, value))
+    return _checked(kind, value)
+
+
+def _checked(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
     return value
