@@ -2,7 +2,7 @@
 
     violations = verify(deliveries)  # in offset order within each partition
 
-The checks and their names are in `invariants` (of a run) and `partition` (of what runs share); exported logs are in `files`.
+The checks are in `partition` (what runs share), `invariants` (a run) and `steps`; exported logs are in `files`.
 """
 
 from runfold.audit.auditor import Auditor, verify
