@@ -155,6 +155,13 @@ def test_the_error_says_what_came() -> None:
         CODEC.decode(CODEC.encode(CANCEL) + b"\x00\x00")
 
 
+def test_the_error_does_not_repeat_what_came_at_length() -> None:
+    value = CODEC.encode(dataclasses.replace(CANCEL, detail="x" * 100_000)).replace(b"x", b"\xff")
+    with pytest.raises(DecodeError, match="cannot be read: UnicodeDecodeError") as raised:
+        CODEC.decode(value)
+    assert len(raised.value.detail) < 400
+
+
 def attempt(value: bytes) -> None:
     """Anything but an event or our own error fails the test."""
     try:

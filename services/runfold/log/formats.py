@@ -52,7 +52,7 @@ class Reading:
             datum: Any = schemaless_reader(body, self.writer, self.reader)
             event = self.event(datum)
         except Exception as error:  # fastavro raises half a dozen unrelated classes on bad bytes
-            raise DecodeError(Problem.MALFORMED, f"{self.name} of {len(value)} bytes cannot be read: {error!r}") from error
+            raise DecodeError(Problem.MALFORMED, f"{self.name} of {len(value)} bytes cannot be read: {_shown(error)}") from error
         if rest := len(value) - body.tell():
             raise DecodeError(Problem.MALFORMED, f"{self.name} of {len(value)} bytes has {rest} bytes after its end")
         return event
@@ -84,7 +84,7 @@ def foreign_reading(text: str) -> Reading:
     except DecodeError:
         raise
     except Exception as error:  # whatever becomes of a text that is no schema
-        raise _unknown(f"no Avro schema of a record: {error!r}") from error
+        raise _unknown(f"no Avro schema of a record: {_shown(error)}") from error
 
 
 @cache
@@ -111,6 +111,11 @@ def _without_logical_types(part: Any) -> Any:
     if isinstance(part, dict):
         return {key: _without_logical_types(value) for key, value in part.items() if key != "logicalType"}
     return [_without_logical_types(value) for value in part] if isinstance(part, list) else part
+
+
+def _shown(error: Exception) -> str:
+    """Not at length: some errors repeat all of the bytes, and what is said of a record goes into logs and headers."""
+    return repr(error)[:200]
 
 
 def _unknown(what: str) -> DecodeError:
