@@ -62,10 +62,9 @@ class KafkaTail:
     async def records(self, run_id: str, after: int) -> list[Record]:
         partition = self.partition_of(run_id)
         async with self._turn:
-            committed, uncertain = await self._thread.call(
+            return await self._thread.call(
                 lambda consumers: self._read(consumers, partition, run_id.encode(), after), READ_SECONDS + 1
             )
-        return [*self._readable(committed), *(r for r in self._readable(uncertain) if isinstance(r.event, Command))]
 
     async def behind(self, reached: Mapping[int, int]) -> float:
         everywhere = {partition: reached.get(partition, 0) for partition in range(self._partitions)}
@@ -78,18 +77,22 @@ class KafkaTail:
         self._thread.stop()
         self._watching.stop()
 
-    def _readable(self, raw: list[RawRecord]) -> Iterator[Record]:
-        deliveries = (read(record, self._codec, self._partitions) for record in raw)
-        return (delivery for delivery in deliveries if isinstance(delivery, Record))
+    # ---- on the thread, decoding too: it may ask the schema registry, and wait
 
-    def _read(self, consumers: _Consumers, partition: int, key: bytes, start: int) -> tuple[list[RawRecord], list[RawRecord]]:
-        """What is committed, and what stands behind the first open transaction, whose end nobody can foresee."""
+    def _read(self, consumers: _Consumers, partition: int, key: bytes, start: int) -> list[Record]:
+        """What is committed, and the commands behind the first open transaction, whose end nobody can foresee."""
         deadline = time.monotonic() + READ_SECONDS
         at = TopicPartition(self._topic, partition)
         low, stable = consumers.committed.get_watermark_offsets(at, READ_SECONDS)
         _, end = consumers.all.get_watermark_offsets(at, READ_SECONDS)
         committed = _read_to(consumers.committed, at, max(start, low), stable, key, deadline)
-        return committed, _read_to(consumers.all, at, max(start, stable), end, key, deadline)
+        uncertain = _read_to(consumers.all, at, max(start, stable), end, key, deadline)
+        commands = (record for record in self._readable(uncertain) if isinstance(record.event, Command))
+        return [*self._readable(committed), *commands]
+
+    def _readable(self, raw: list[RawRecord]) -> Iterator[Record]:
+        deliveries = (read(record, self._codec, self._partitions) for record in raw)
+        return (delivery for delivery in deliveries if isinstance(delivery, Record))
 
 
 def _read_to(
