@@ -29,9 +29,9 @@ class Position:
 class Grant:
     """What the keeper says this worker may own. Plain data: it travels down a pipe.
 
-    ``leaving`` are partitions that the group asks back: finish what runs, start nothing, let go. A partition in neither set is lost:
-    drop it at once. ``proof`` is the group metadata, opaque bytes that the log checks in each append. ``at`` is CLOCK_MONOTONIC
-    seconds, the same clock in every process of this machine.
+    ``leaving`` are partitions that the group asks back: finish what runs, start nothing, let go. A partition in neither set is
+    lost: drop it at once. ``proof`` is the group metadata, opaque bytes that the log checks in each append. ``at`` is
+    CLOCK_MONOTONIC seconds, the same clock in every process of this machine.
     """
 
     partitions: frozenset[int] = frozenset()
@@ -51,8 +51,8 @@ class Appender(Protocol):
 
         Raises `Fenced` when a newer `Log.fence` of this partition exists, `Expelled` when the group refuses ``proof`` (also when
         it is not a joined member's), `LogUnavailable` otherwise. After any of these the outcome is unknown and the appender is
-        dead: every later call raises `LogError`; only a new `Log.fence` helps. Raises `TooLarge` when the events are more than one
-        transaction may hold (2 MB encoded): then nothing happened, and fewer can be appended.
+        dead: every later call raises `LogError`; only a new `Log.fence` helps. Raises `TooLarge` when the events are more than
+        one transaction may hold (2 MB encoded): then nothing happened, and fewer can be appended.
         """
         ...
 
@@ -150,7 +150,7 @@ class Commands(Protocol):
     async def send(self, command: Command) -> tuple[int, int]:
         """Write one command to its run's partition; (partition, offset) once the log has it on all in-sync replicas.
 
-        Raises `LogUnavailable` within 10 s."""
+        Raises `LogUnavailable` within 10 s, `TooLarge` when it does not fit into one record: then nothing was written."""
         ...
 
     async def close(self) -> None: ...

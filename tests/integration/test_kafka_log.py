@@ -14,8 +14,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from runfold.config import Settings
-from runfold.core.errors import Fenced, LogError, LogUnavailable, TopicMismatch
-from runfold.core.events import Event
+from runfold.core.errors import Fenced, LogError, LogUnavailable, TooLarge, TopicMismatch
+from runfold.core.events import Event, Problem, Unreadable
 from runfold.log.codec import Codec
 from runfold.log.kafka import KafkaLog, intake, reader
 from runfold.ports import Position
@@ -226,3 +226,18 @@ async def test_a_record_that_needs_the_absent_registry_is_waited_for_and_keeps_i
     assert names(await take(await log.read(0, 0), 4)) == ["0", "1", "2", "3"]
     assert codec.asked == 2
     await log.close()
+
+
+# ---- records that are too large
+
+
+async def test_a_command_that_no_record_can_hold_is_refused_at_once_and_not_taken_for_an_outage(world: KafkaWorld) -> None:
+    commands = await world.commands()
+    with pytest.raises(TooLarge, match="nothing was written"):
+        await commands.send(command(run_on(0), "x" * 3_000_000))
+
+
+async def test_a_dead_letter_of_any_size_is_taken(world: KafkaWorld) -> None:
+    log, huge = await world.log(), b"k" * 3_000_000
+    await log.dead_letter(Unreadable(1, 7, 1, huge, huge, Problem.MALFORMED, "huge"))
+    assert await world.dead_letters() == [(1, 7, huge[: 64 * 1024])]

@@ -4,7 +4,7 @@ RunfoldError
 ├── ConfigError           a setting or an agent definition cannot be used
 ├── DecodeError           bytes that are not one of our records (``problem`` says which way)
 ├── TopicMismatch         the topic is not what Runfold needs
-├── TooLarge              more than fits into one append; nothing was written
+├── TooLarge              more than fits into one append or one record; nothing was written
 ├── StackError            the local Kafka or PostgreSQL cannot be had
 ├── LogError              the log refused or did not answer; outcome unknown unless said otherwise
 │   ├── Fenced            a newer owner of the partition exists
@@ -12,6 +12,9 @@ RunfoldError
 │   └── LogUnavailable    timeout, broker away, anything transient
 ├── ReadUnavailable       the projection cannot be read now
 └── ModelFailure          one attempt of a model call failed (``reason`` says how, ``retryable`` whether to try again)
+
+Three more stand beside what alone raises them: `runfold_projector.store.StoreError`, `runfold.audit.files.ExportError` and
+`runfold.cli.client.ApiError`.
 """
 
 from runfold.core.events import Problem, Reason, Usage
@@ -38,7 +41,7 @@ class TopicMismatch(RunfoldError):
 
 
 class TooLarge(RunfoldError):
-    """The events do not fit into one append. Nothing was written and the appender is as good as before: append fewer at once."""
+    """Events that do not fit into one append, or a command into one record. Nothing was written; append fewer at once."""
 
 
 class StackError(RunfoldError):

@@ -6,11 +6,11 @@ from runfold.log.kafka import client
 from runfold.log.kafka.message import Headers
 from runfold.log.kafka.sender import Sender
 
-VALUE_BYTES = 64 * 1024  # of a copy, at most
+MOST_BYTES = 64 * 1024  # of a copy's key, and of its value: the whole copy must fit, or its partition's position stays for ever
 
 
 class DeadLetters:
-    """Copies keep key, partition and value (cut to `VALUE_BYTES`); headers say where they stood and what was wrong."""
+    """Copies keep partition, key and value (each cut to `MOST_BYTES`); headers say where they stood and what was wrong."""
 
     def __init__(self, settings: Settings) -> None:
         self._source, self._topic = settings.topic, client.dead_letter_topic(settings)
@@ -26,8 +26,11 @@ class DeadLetters:
             ("runfold-problem", letter.problem.encode()),
             ("runfold-detail", letter.detail.encode()),
         ]
-        value = None if letter.value is None else letter.value[:VALUE_BYTES]
-        await self._sender.send(self._topic, letter.key, value, headers, letter.partition)
+        await self._sender.send(self._topic, _cut(letter.key), _cut(letter.value), headers, letter.partition)
 
     async def close(self) -> None:
         await self._sender.close()
+
+
+def _cut(part: bytes | None) -> bytes | None:
+    return None if part is None else part[:MOST_BYTES]

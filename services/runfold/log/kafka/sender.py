@@ -7,8 +7,9 @@ from threading import Thread
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from runfold.config import Settings
-from runfold.core.errors import LogUnavailable
+from runfold.core.errors import LogUnavailable, TooLarge
 from runfold.log.kafka import client
+from runfold.log.kafka.failures import kafka_error
 from runfold.log.kafka.message import Headers
 
 SEND_SECONDS = 9.5
@@ -28,7 +29,7 @@ class Sender:
     async def send(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, partition: int = -1
     ) -> tuple[int, int]:
-        """(partition, offset) of the record; by its key where ``partition`` is -1. Raises `LogUnavailable`."""
+        """(partition, offset) of the record; by its key where ``partition`` is -1. Raises `LogUnavailable`, `TooLarge`."""
         producer = self._started()
         future: asyncio.Future[tuple[int, int]] = self._loop.create_future()
 
@@ -41,6 +42,8 @@ class Sender:
             async with asyncio.timeout(SEND_SECONDS):
                 return await future
         except (BufferError, KafkaException, TimeoutError) as error:
+            if (cause := kafka_error(error)) is not None and cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise TooLarge(f"topic {topic}: nothing was written, the record must be smaller: {cause.str()}") from None
             reason = f"{type(error).__name__} {error}".strip()
         raise LogUnavailable(f"topic {topic}: the record was not acknowledged, it may be there or not: {reason}")
 
@@ -57,7 +60,6 @@ class Sender:
         return self._producer
 
     def _serve(self, producer: Producer) -> None:
-        self._producer = producer
         while not self._closed:
             producer.poll(_POLL_SECONDS)
         producer.flush(_FLUSH_SECONDS)
