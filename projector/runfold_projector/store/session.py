@@ -35,5 +35,9 @@ def settings(values: dict[str, str], schema: str) -> sql.Composed:
 def connect(dsn: str, schema: str) -> psycopg.Connection[Row]:
     """A writing session: autocommit, so that transactions are where the code says so. Raises `psycopg.Error`."""
     connection = psycopg.connect(dsn, autocommit=True, row_factory=dict_row, connect_timeout=5)
-    connection.execute(settings(WRITING, schema))
+    try:
+        connection.execute(settings(WRITING, schema))
+    except BaseException:
+        connection.close()
+        raise
     return connection
