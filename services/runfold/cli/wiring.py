@@ -149,7 +149,9 @@ async def _resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
 
 async def _count(worker: Worker, watch: Watch) -> None:
     while True:
-        watch.count_runs(run for partition in worker.partitions.values() for run in partition.shard.runs.values())
+        partitions = worker.partitions.values()
+        runs = (run for partition in partitions for run in partition.shard.runs.values())
+        watch.count_runs(runs, sum(len(partition.gaps.parked) for partition in partitions))
         await asyncio.sleep(COUNT_SECONDS)
 
 

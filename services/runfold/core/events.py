@@ -385,6 +385,8 @@ class Unreadable:
     value: bytes | None
     problem: Problem
     detail: str
+    type_header: bytes | None = None  # what the record says it is
+    from_owner: bool = False  # it stands in the name of an owner of the partition, by a header that only owners set
 
 
 Delivery = Record | Unreadable

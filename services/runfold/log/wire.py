@@ -34,6 +34,7 @@ class RawRecord:
     key: bytes | None
     value: bytes | None
     type_header: bytes | None = None
+    from_owner: bool = False  # it has a `LANE_HEADER`
 
 
 def key_of(event: Event) -> bytes:
@@ -59,7 +60,8 @@ def read(raw: RawRecord, codec: Codec, partitions: int) -> Delivery:
     try:
         return Record(_valid(raw, codec, partitions), raw.partition, raw.offset, raw.timestamp)
     except DecodeError as error:
-        return Unreadable(raw.partition, raw.offset, raw.timestamp, raw.key, raw.value, error.problem, error.detail)
+        place, what = (raw.partition, raw.offset, raw.timestamp), (raw.key, raw.value)
+        return Unreadable(*place, *what, error.problem, error.detail, raw.type_header, raw.from_owner)
 
 
 def _valid(raw: RawRecord, codec: Codec, partitions: int) -> Event:

@@ -39,6 +39,9 @@ class WorkerMetrics:
         )
         self.runs_ended = Counter("runfold_runs_ended", "Runs that ended.", ["status", "reason"], registry=registry)
         self.runs_open = Gauge("runfold_runs_open", "Open runs on owned partitions.", ["status"], registry=registry)
+        self.runs_parked = Gauge(
+            "runfold_runs_parked", "Open runs on owned partitions that only a newer build can go on with.", registry=registry
+        )
         self.partitions = Gauge("runfold_partitions_owned", "Partitions this worker owns.", registry=registry)
         self.takeover = Histogram(
             "runfold_takeover_seconds",

@@ -130,8 +130,9 @@ class Watch:
         self.metrics.echo.observe(echo_seconds)
         self.metrics.committed.inc(events)
 
-    def count_runs(self, runs: Iterable[Run]) -> None:
-        """Set the gauge of open runs; asked every now and then, not at every record."""
+    def count_runs(self, runs: Iterable[Run], parked: int = 0) -> None:
+        """Set the gauges of open runs and of those that wait for a newer build; asked every now and then, not at every record."""
+        self.metrics.runs_parked.set(parked)
         counts = Counter(run.status for run in runs)
         for status in OPEN:
             self.metrics.runs_open.labels(status).set(counts[status])

@@ -1,6 +1,6 @@
 """Carrying old open runs forward, so that a takeover reads a bounded tail however old its runs are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from runfold.core import snapshot
 from runfold.core.events import RunSnapshotted
@@ -22,8 +22,11 @@ class Carrier:
         self._looked_at = 0
         self._limit = BEHIND
 
-    def due(self, shard: Shard, flows: Mapping[str, Flow]) -> Iterator[tuple[Flow, RunSnapshotted]]:
-        """Snapshots to append now. A run with events under way is left for later, one too large for the log is left alone."""
+    def due(
+        self, shard: Shard, flows: Mapping[str, Flow], gaps: Container[str] = ()
+    ) -> Iterator[tuple[Flow, RunSnapshotted]]:
+        """Snapshots to append now. A run with events under way is left for later, one too large for the log is left alone, and so
+        is one with ``gaps``: what is not known of it would be lost."""
         head = shard.next_offset
         if not shard.runs or head - next(iter(shard.runs.values())).fold_from < self._limit:
             return
@@ -33,7 +36,7 @@ class Carrier:
             if head - run.fold_from < self._limit or written == AT_ONCE:
                 return
             flow = flows.get(run.id)
-            if flow is not None and not flow.unread and head - flow.carried_at >= self._limit:
+            if flow is not None and not flow.unread and run.id not in gaps and head - flow.carried_at >= self._limit:
                 flow.carried_at = head
                 if fits(event := _snapshot(flow, shard.epoch)):
                     written += 1

@@ -17,10 +17,12 @@ from runfold.core.events import (
     LeaseAcquired,
     ModelStepStarted,
     Problem,
+    Reason,
     Record,
     Rejection,
     RunCancelRequested,
     RunEvent,
+    RunFinished,
     RunResumeRequested,
     ToolStepStarted,
     Unreadable,
@@ -30,6 +32,7 @@ from runfold.ports import Grant, Position, Reading
 from runfold.worker.carrier import Carrier
 from runfold.worker.clock import BrokerClock
 from runfold.worker.flow import Flow, Step, StepEnded
+from runfold.worker.gaps import Gaps, run_of
 from runfold.worker.lane import Lane
 from runfold.worker.planner import Planner
 from runfold.worker.poison import Poison
@@ -63,7 +66,7 @@ class Partition:
         self._began = 0.0
         self._quiet = asyncio.Event()
         self._touched: dict[str, Flow] = {}
-        self._parked: set[str] = set()  # runs that only a newer build can go on with
+        self.gaps = Gaps(self.shard)
         self._poison = Poison(resources.log)
         self._carrier = Carrier()
 
@@ -76,9 +79,15 @@ class Partition:
     async def drain(self) -> None:
         """Start nothing new; return when all that was under way is in the log. Whoever calls bounds the wait."""
         self.draining = True
-        self.lane.withdraw(lambda event: isinstance(event, ModelStepStarted | ToolStepStarted))
+        self._withdraw_starts()
         self._check_quiet()
         await self._quiet.wait()
+
+    def _withdraw_starts(self) -> None:
+        """Those in no transaction yet; and with them the ends of runs, whose totals count them: the next owner ends those."""
+        starts = self.lane.withdraw(lambda event: isinstance(event, ModelStepStarted | ToolStepStarted))
+        runs = {start.run_id for start in starts if not isinstance(start, LeaseAcquired)}
+        self.lane.withdraw(lambda event: isinstance(event, RunFinished) and event.run_id in runs)
 
     def lose(self) -> None:
         """Somebody else may own the partition already: act no more, and let `drain` return now."""
@@ -123,7 +132,7 @@ class Partition:
 
     def position(self) -> Position:
         reached = self._poison.before(self.shard.next_offset)
-        return Position(max(self._inherited.next, reached), max(self._inherited.low, self.shard.low))
+        return Position(max(self._inherited.next, reached), max(self._inherited.low, self.gaps.low))
 
     async def begin_reading(self) -> None:
         if self._reading is None:
@@ -152,6 +161,7 @@ class Partition:
     def _absorb(self, record: Record) -> None:
         own = self.lane.read_back(record.event)
         outcome = self.shard.apply(record)
+        self.gaps.read(record, outcome)
         if own:
             self.clock.saw(record.timestamp)
         if isinstance(outcome, Ignored):
@@ -203,24 +213,24 @@ class Partition:
     def _unreadable(self, delivery: Unreadable) -> None:
         self.lane.heard += 1
         self.shard.next_offset = delivery.offset + 1
-        if self._parks(delivery):
-            return
+        if self._stops_a_run(delivery) is Reason.NEEDS_NEWER_VERSION:
+            return  # it is no poison: whoever can read it will
         if delivery.offset < self._inherited.next:
             return
         self.resources.observer.unreadable(delivery)
         if delivery.problem is not Problem.NULL_VALUE and self._poison.add(delivery):
             self._spawn(self._bury())
 
-    def _parks(self, delivery: Unreadable) -> bool:
-        """A record that only a newer build can read stops its run in this worker's view, and nothing else."""
-        run_id = (delivery.key or b"").decode("ascii", "replace")
-        if delivery.problem is not Problem.UNKNOWN_SCHEMA or run_id not in self.shard.runs:
-            return False
-        log.error("run %s needs a newer worker: %s", run_id, delivery.detail)
-        self._parked.add(run_id)
-        if (flow := self.flows.get(run_id)) is not None:
+    def _stops_a_run(self, delivery: Unreadable) -> Reason | None:
+        """What is under way for a run that is left without a record is aborted."""
+        reason, run_id = self.gaps.left_out(delivery), run_of(delivery)
+        if reason is Reason.NEEDS_NEWER_VERSION:
+            where = f"{delivery.partition}/{delivery.offset}"
+            log.error("run %s waits for a newer worker at %s: %s", run_id, where, delivery.detail, extra={"runfold.run.id": run_id})
+        if reason is not None and (flow := self.flows.get(run_id)) is not None:
             flow.drop()
-        return True
+            self._touched[run_id] = flow
+        return reason
 
     async def _bury(self) -> None:
         await self._poison.bury()
@@ -245,7 +255,7 @@ class Partition:
             for ended in flow.begin_again(run):
                 self._submit(flow, ended)
             self._touched[run.id] = flow
-            if inherited and run.started is not None:
+            if inherited and run.started is not None and run.id not in self.gaps.parked:
                 self.resources.observer.resumed(run)
 
     def _advance_touched(self) -> None:
@@ -254,14 +264,14 @@ class Partition:
         touched, self._touched = self._touched, {}
         for flow in touched.values():
             self._advance(flow)
-        for flow, snapshot in self._carrier.due(self.shard, self.flows):
+        for flow, snapshot in self._carrier.due(self.shard, self.flows, self.gaps):
             self._submit(flow, snapshot)
         if self.draining:
             self._check_quiet()
 
     def _advance(self, flow: Flow) -> None:
         """Write what is to be written for a run, and start what has been written."""
-        if not self.owned or flow.run.id in self._parked:
+        if not self.owned or (flow.run.id in self.gaps.parked and not flow.run.inbox):
             return
         if flow.run.status.final:
             flow.drop()
@@ -281,6 +291,8 @@ class Partition:
         def poke() -> None:
             self._advance(flow)
 
+        if (stop := self.gaps.suspension(flow.ahead)) is not None:
+            self._submit(flow, self.planner.suspended(stop, flow.ahead))
         while True:
             now = self.clock.now()
             events, wake = self.planner.next_events(flow, now, poke)

@@ -71,7 +71,7 @@ class Planner:
             case Begin():
                 return [self._begin(run)]
             case Suspend():
-                return [self._suspend(decision, run)]
+                return [self.suspended(decision, run)]
             case Resume(command=command):
                 return [self._resume(command, run)]
             case Reject():
@@ -150,7 +150,7 @@ class Planner:
             repeatable=policy.repeatable,
         )
 
-    def _suspend(self, decision: Suspend, run: Run) -> RunSuspended:
+    def suspended(self, decision: Suspend, run: Run) -> RunSuspended:
         return RunSuspended(
             run_id=run.id, epoch=self.epoch, reason=decision.reason, detail=decision.detail, tool_use_id=decision.tool_use_id
         )

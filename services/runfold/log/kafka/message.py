@@ -5,7 +5,7 @@ from typing import cast
 from confluent_kafka import Message
 
 from runfold.log.codec import TYPE_HEADER
-from runfold.log.wire import RawRecord
+from runfold.log.wire import LANE_HEADER, RawRecord
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -16,7 +16,8 @@ def headers_of(message: Message) -> Headers:
 
 
 def raw_record(message: Message) -> RawRecord:
-    type_header = next((value for name, value in headers_of(message) if name == TYPE_HEADER), None)
+    headers = headers_of(message)
+    type_header = next((value for name, value in headers if name == TYPE_HEADER), None)
     return RawRecord(
         partition=message.partition() or 0,
         offset=message.offset() or 0,
@@ -24,4 +25,5 @@ def raw_record(message: Message) -> RawRecord:
         key=message.key(),
         value=message.value(),
         type_header=type_header if isinstance(type_header, bytes) else None,
+        from_owner=any(name == LANE_HEADER for name, _ in headers),
     )

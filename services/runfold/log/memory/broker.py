@@ -60,9 +60,16 @@ class MemoryBroker:
         for partition in self.partitions:
             partition.wake()
 
-    def put(self, partition: int, key: bytes | None, value: bytes | None, type_header: bytes | None = None) -> int:
-        """Store any record whatever, as any client of the topic may; its offset."""
-        return self.partitions[partition].put(key, value, type_header, self.clock())
+    def put(
+        self,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        type_header: bytes | None = None,
+        lane: bytes | None = None,
+    ) -> int:
+        """Store any record whatever, as any client of the topic may; its offset. With ``lane``, in an owner's name."""
+        return self.partitions[partition].put(key, value, type_header, self.clock(), lane)
 
     def check(self, proof: bytes) -> None:
         """Raises `Expelled` unless ``proof`` is that of a member of the current generation."""

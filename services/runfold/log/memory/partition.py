@@ -66,9 +66,11 @@ class Partition:
         start = max(offset, self.stable_end)
         return (stored for stored in self._stored if stored.transaction is None and stored.raw.offset >= start)
 
-    def put(self, key: bytes | None, value: bytes | None, type_header: bytes | None, timestamp: int) -> int:
+    def put(
+        self, key: bytes | None, value: bytes | None, type_header: bytes | None, timestamp: int, lane: bytes | None = None
+    ) -> int:
         """Store one record outside any transaction; its offset."""
-        self._store(key, value, type_header, timestamp)
+        self._store(key, value, type_header, timestamp, lane)
         self.wake()
         return self.end - 1
 
@@ -115,7 +117,7 @@ class Partition:
         lane: bytes | None = None,
         transaction: Transaction | None = None,
     ) -> None:
-        raw = RawRecord(self.number, self.end, timestamp, key, value, type_header)
+        raw = RawRecord(self.number, self.end, timestamp, key, value, type_header, lane is not None)
         self._stored.append(Stored(raw, lane, transaction))
         self.end += 1
 

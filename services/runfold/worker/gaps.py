@@ -1,0 +1,123 @@
+"""Records that the fold of a run had to leave out. Nothing is decided on half a state.
+
+- One that a newer build can read (UNKNOWN_SCHEMA) *parks* its run: nothing is written for it but the end that a cancel asks for,
+  and the partition's low watermark stays where a newer worker can fold all of the run. So does one that a run may begin with.
+- One in an owner's name that nobody can read *spoils* its run: its owner suspends it, once, and a person decides.
+- Any other is a matter of no run.
+
+A gap closes with a snapshot: whoever wrote it had read the record. All is derived from the log, so a restart forgets no gap.
+"""
+
+from dataclasses import dataclass
+
+from runfold.core.decisions import Suspend
+from runfold.core.events import (
+    Problem,
+    Reason,
+    Record,
+    RunFinished,
+    RunRequested,
+    RunSnapshotted,
+    RunSuspended,
+    Status,
+    Unreadable,
+)
+from runfold.core.run import Run
+from runfold.core.shard import Ignored, Shard
+from runfold.log.wire import is_run_id
+
+LONGEST = 500  # characters of a suspension's detail
+
+
+@dataclass(slots=True)
+class Gap:
+    """The first and the last record that a run is left without."""
+
+    first: Unreadable
+    last: Unreadable
+
+
+class Gaps:
+    """Of the runs of one partition. `left_out` and `read` are told of each delivery, in order, after ``shard`` was."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._parked: dict[str, Gap] = {}
+        self._spoiled: dict[str, Gap] = {}
+
+    def __contains__(self, run_id: object) -> bool:
+        return run_id in self._parked or run_id in self._spoiled
+
+    @property
+    def parked(self) -> frozenset[str]:
+        """Runs that only a newer build can go on with."""
+        return frozenset(self._parked)
+
+    @property
+    def low(self) -> int:
+        """Where a fold must start to know all that there is to know of open runs, for a build that can read it."""
+        return min([self._shard.low, *(gap.first.offset for gap in self._parked.values())])
+
+    def left_out(self, delivery: Unreadable) -> Reason | None:
+        """What becomes of the run that is left without ``delivery``: NEEDS_NEWER_VERSION, UNREADABLE_RECORD, or nothing."""
+        run_id = run_of(delivery)
+        run = self._shard.runs.get(run_id)
+        if delivery.problem is Problem.UNKNOWN_SCHEMA:
+            if run is None and not self._may_begin(delivery, run_id):
+                return None
+            _note(self._parked, run_id, delivery)
+            return Reason.NEEDS_NEWER_VERSION
+        if run is None or not delivery.from_owner:
+            return None
+        if not _waits(run):
+            _note(self._spoiled, run_id, delivery)
+        return Reason.UNREADABLE_RECORD
+
+    def _may_begin(self, delivery: Unreadable, run_id: str) -> bool:
+        """Whether it may be the first record of an open run: what an owner carried forward, or a newer kind of request."""
+        begins = delivery.from_owner or delivery.type_header == RunRequested.__name__.encode()
+        return begins and is_run_id(delivery.key or b"") and not self._shard.has_ended(run_id)
+
+    def read(self, record: Record, outcome: Run | Ignored) -> None:
+        """A record that closes gaps, or does not."""
+        if not (self._parked or self._spoiled) or outcome is Ignored.STALE_EPOCH:
+            return
+        match record.event:
+            case RunFinished(run_id=run_id):
+                self._parked.pop(run_id, None)
+                self._spoiled.pop(run_id, None)
+            case RunSuspended(run_id=run_id, reason=Reason.UNREADABLE_RECORD):
+                self._spoiled.pop(run_id, None)
+            case RunSnapshotted() as event if isinstance(outcome, Run):
+                _close(self._parked, event)
+                _close(self._spoiled, event)
+            case _:
+                pass
+
+    def suspension(self, run: Run) -> Suspend | None:
+        """What an owner must write before anything else for a run that is spoiled. ``run``: with all that is written already."""
+        gap = self._spoiled.get(run.id)
+        if gap is None or _waits(run):
+            return None
+        left = gap.last
+        detail = f"the record at {left.partition}/{left.offset} cannot be read, the run can go on without it: {left.detail}"
+        return Suspend(Reason.UNREADABLE_RECORD, detail[:LONGEST])
+
+
+def run_of(delivery: Unreadable) -> str:
+    """The run that its key names, if it names one."""
+    return (delivery.key or b"").decode("ascii", "replace")
+
+
+def _waits(run: Run) -> bool:
+    return run.status is Status.SUSPENDED and run.reason is Reason.UNREADABLE_RECORD
+
+
+def _note(gaps: dict[str, Gap], run_id: str, delivery: Unreadable) -> None:
+    gaps.setdefault(run_id, Gap(delivery, delivery)).last = delivery
+
+
+def _close(gaps: dict[str, Gap], event: RunSnapshotted) -> None:
+    gap = gaps.get(event.run_id)
+    if gap is not None and gap.last.offset <= event.last_offset:
+        del gaps[event.run_id]
