@@ -226,7 +226,8 @@ class Partition:
         reason, run_id = self.gaps.left_out(delivery), run_of(delivery)
         if reason is Reason.NEEDS_NEWER_VERSION:
             where = f"{delivery.partition}/{delivery.offset}"
-            log.error("run %s waits for a newer worker at %s: %s", run_id, where, delivery.detail, extra={"runfold.run.id": run_id})
+            said = "run %s waits for a newer worker at %s: %s"
+            log.error(said, run_id, where, delivery.detail, extra={"runfold.run.id": run_id})
         if reason is not None and (flow := self.flows.get(run_id)) is not None:
             flow.drop()
             self._touched[run_id] = flow
