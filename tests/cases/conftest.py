@@ -20,7 +20,7 @@ SCRIPTS = {  # by what a run's input begins with
 }
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def shared(bootstrap: str, postgres: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     async with scene(bootstrap, postgres, tmp_path_factory.mktemp("cases"), SCRIPTS) as shared:
         await shared.start("worker-A", "worker-B", entry=HELD, max_tool_calls=2)
@@ -28,14 +28,14 @@ async def shared(bootstrap: str, postgres: str, tmp_path_factory: pytest.TempPat
         await shared.check_all(interruptions=1)  # no run of any case was killed at twice
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(loop_scope="package")
 async def stage(shared: Scene) -> AsyncIterator[Scene]:
     """The shared stage, one worker on it at least and nobody held."""
     yield shared
     shared.world.release_all()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(loop_scope="package")
 async def pair(stage: Scene) -> Scene:
     """The shared stage with two workers, so that one machine may be lost."""
     for name in {"worker-A", "worker-B"} - stage.processes.names:

@@ -7,7 +7,7 @@ import pytest
 from runfold.core.events import Status
 from tests.cases.harness import Scene
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 async def crash(stage: Scene) -> tuple[str, int]:

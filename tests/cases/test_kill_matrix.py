@@ -24,7 +24,7 @@ from runfold.log.kafka.message import raw_record
 from tests.cases.harness import Scene
 from tests.cases.harness_world import Visit
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 KEY = "1/toolu_a"
 
@@ -59,7 +59,7 @@ POINTS = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
 async def uninterrupted(shared: Scene) -> list[dict[str, Any]]:
     """The log of a run that nobody disturbs."""
     run_id = await shared.post("R01 undisturbed")

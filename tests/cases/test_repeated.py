@@ -8,7 +8,7 @@ import pytest
 from runfold.core.events import Limits, Reason, RunRequested, Status
 from tests.cases.harness import Scene
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 @pytest.mark.parametrize("whose", ["of an open run", "of no run"])

@@ -7,7 +7,7 @@ import pytest
 from runfold.core.events import RunCancelRequested, Status, ToolStatus, ToolStepFinished
 from tests.cases.harness import Scene
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/cancel"), ("POST", "/resume"), ("GET", "/timeline"), ("GET", "")])
