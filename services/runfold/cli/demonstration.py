@@ -15,9 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from runfold.cli.client import Client
+from runfold.cli.credentials import scripted
 from runfold.cli.deployment import Deployment, wait_for
-from runfold.cli.runs import FINAL, WIDE
+from runfold.cli.runs import WIDE
 from runfold.cli.tailing import Follower
+from runfold.core.events import FINAL
 from runfold.local import demo_app
 from runfold.testing import Script
 
@@ -67,8 +69,7 @@ def play(deployment: Deployment, as_json: bool) -> bool:
     client = Client(deployment.start_api(0))
     with ExitStack() as followed:
         for name in ("worker-A", "worker-B"):
-            environment = {**QUICK, "RUNFOLD_MODEL_BASE_URL": model, "ANTHROPIC_API_KEY": "scripted"}
-            deployment.start_worker(name, APP, environment)
+            deployment.start_worker(name, APP, {**QUICK, **scripted(model)})
             followed.enter_context(Follower(deployment.log_of(name), show))
         run_id = client.post("/api/runs", {"input": QUESTION, "tokenBudget": 50_000, "timeoutSeconds": 300})["id"]
         say(f"POST /api/runs -> 202 {run_id}")

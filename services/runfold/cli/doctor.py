@@ -1,13 +1,13 @@
 """``runfold doctor``: what is there, what is missing, and how to get it."""
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 
 import typer
 from rich.console import Console
 
+from runfold.cli import credentials
 from runfold.cli.options import Bootstrap, Dsn, Json, settings
 from runfold.config import Settings
 from runfold.core.errors import RunfoldError
@@ -52,7 +52,6 @@ def _asked(name: str, ask: Callable[[], str], remedy: str) -> Check:
 
 
 def _model() -> Check:
-    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE"):
-        if os.environ.get(name):
-            return Check("model", True, f"credentials in {name}")
-    return Check("model", True, "no credentials in the environment: `runfold dev` answers from a script")
+    name = credentials.variable()
+    none = "no credentials in the environment: `runfold dev` answers from a script"
+    return Check("model", True, f"credentials in {name}" if name else none)

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from runfold.cli.client import Client
 from runfold.cli.options import DEFAULT_API, Api, Json
+from runfold.core.events import FINAL, Status
 
-FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT")
 POLL_SECONDS = 0.3
 WIDE = 1000  # columns: an id that was cut to fit a terminal is of no use
 
@@ -115,7 +115,7 @@ def watch(
             if seen.get(step["seq"]) != (state := f"{step['status']} {step['attempt']}"):
                 seen[step["seq"]] = state
                 print(json.dumps(step) if as_json else step_line(step), flush=True)
-        if run["status"] in (*FINAL, "SUSPENDED"):
+        if run["status"] in (*FINAL, Status.SUSPENDED):
             print(json.dumps(run) if as_json else run_line(run), flush=True)
             raise typer.Exit(run["status"] != "SUCCEEDED")
         time.sleep(POLL_SECONDS)

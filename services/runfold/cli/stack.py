@@ -1,6 +1,5 @@
 """``runfold dev`` and ``runfold demo``: a whole Runfold on this machine."""
 
-import os
 import signal
 import tempfile
 import threading
@@ -11,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from runfold.cli import demonstration
+from runfold.cli import credentials, demonstration
 from runfold.cli.deployment import Deployment
 from runfold.cli.options import Bootstrap, Dsn, Json, settings
 from runfold.cli.tailing import Follower
@@ -67,13 +66,7 @@ def dev(
 
 def _model(deployment: Deployment) -> dict[str, str]:
     """The environment of workers: the real API where there are credentials, else a script that says so."""
-    if any(os.environ.get(name) for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")):
-        return {}
-    return scripted(deployment.start_scripted_model(WITHOUT_A_KEY))
-
-
-def scripted(url: str) -> dict[str, str]:
-    return {"RUNFOLD_MODEL_BASE_URL": url, "ANTHROPIC_API_KEY": "scripted"}
+    return {} if credentials.variable() else credentials.scripted(deployment.start_scripted_model(WITHOUT_A_KEY))
 
 
 def _say_where(deployment: Deployment, url: str) -> None:
