@@ -35,11 +35,6 @@ class App:
         found = self._executors.get(self._served.get(agent, ""))
         return found or Executor(Registry(), self._threads, f"This worker has no agent {agent[:80]!r}. ")
 
-    @property
-    def abandoned_threads(self) -> int:
-        """Threads still alive whose tool overran its timeout or was cancelled: they are never reused."""
-        return len(self._threads.given_up)
-
     def __repr__(self) -> str:
         return f"<app of {', '.join(self.agents)}>"
 

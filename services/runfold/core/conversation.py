@@ -59,10 +59,13 @@ def user_text(text: str) -> Message:
 def dump(value: object) -> str:
     """Compact JSON that UTF-8 can carry. Numbers that JSON can't are written as Python reads them: NaN, Infinity."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text if _is_utf8(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text if is_utf8(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _is_utf8(text: str) -> bool:
+def is_utf8(text: str) -> bool:
+    """Whether UTF-8 can carry a text: it holds no half of a surrogate pair."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -115,7 +118,7 @@ def _children(value: object) -> Collection[Any]:
 def _mended(text: str) -> str:
     """JSON text without halves of surrogate pairs, written out or escaped; most texts as they are."""
     escaped = "\\ud" in text or "\\uD" in text
-    return dump(_parse(text)) if escaped or not _is_utf8(text) else text
+    return dump(_parse(text)) if escaped or not is_utf8(text) else text
 
 
 def _finite(value: object) -> bool:

@@ -6,6 +6,7 @@ cannot be written down is a failure of the step, and what only explains a failur
 
 from typing import Any, TypeVar
 
+from runfold.core.conversation import is_utf8
 from runfold.core.errors import ModelFailure
 from runfold.core.events import Reason, Usage
 from runfold.ports import ModelAnswer
@@ -35,9 +36,9 @@ def _flaw(answer: ModelAnswer) -> str | None:
     for name in ("stop_reason", "model", "message_id", "request_id"):
         value: Any = getattr(answer, name)
         optional = name.endswith("_id") and value is None
-        if not (optional or (isinstance(value, str) and len(value) <= LONGEST and _is_utf8(value))):
+        if not (optional or (isinstance(value, str) and len(value) <= LONGEST and is_utf8(value))):
             return f"{name} must be text of at most {LONGEST} characters, got {_shown(value)}"
-    if not (_is_utf8(answer.content_json) and _is_utf8(answer.stop_details_json or "")):
+    if not (is_utf8(answer.content_json) and is_utf8(answer.stop_details_json or "")):
         return "its JSON holds what UTF-8 cannot"
     return None if _is_plausible(answer.usage) else f"its usage is none of this world: {_shown(answer.usage)}"
 
@@ -60,16 +61,6 @@ def _is_plausible(usage: Usage) -> bool:
         usage.cache_read_tokens,
     )
     return all(isinstance(count, int) and 0 <= count <= MOST_TOKENS for count in counts)
-
-
-def _is_utf8(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _cut(text: M) -> M:
