@@ -31,8 +31,9 @@ from runfold.core.run import Run
 from runfold.core.shard import Shard
 from runfold.log.codec import TYPE_HEADER, Codec, record_type
 from runfold.log.kafka import KafkaCommands, KafkaLog, KafkaTail, create_topic
+from runfold.log.kafka.message import Headers
 from runfold.log.partitioner import partition_of
-from runfold.log.wire import key_of
+from runfold.log.wire import LANE_HEADER, key_of
 from runfold.testing import FakeMessagesApi, Script
 from runfold_projector.store import Reader
 from tests.cases.harness_processes import APP, CLI, Background, Processes
@@ -145,15 +146,20 @@ class Scene:
         self.planted.add(place)
         return place
 
-    async def put(self, partition: int, key: bytes | None, value: bytes | None, kind: bytes | None = None) -> tuple[int, int]:
-        """Write any record; (partition, offset)."""
-        return await asyncio.to_thread(self._put, partition, key, value, kind)
+    async def put(
+        self, partition: int, key: bytes | None, value: bytes | None, kind: bytes | None = None, lane: bytes | None = None
+    ) -> tuple[int, int]:
+        """Write any record, with ``lane`` in an owner's name; (partition, offset)."""
+        headers: Headers = [(name, text) for name, text in ((TYPE_HEADER, kind), (LANE_HEADER, lane)) if text is not None]
+        return await asyncio.to_thread(self._put, partition, key, value, headers)
 
-    def _put(self, partition: int, key: bytes | None, value: bytes | None, kind: bytes | None) -> tuple[int, int]:
+    def _put(
+        self, partition: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> tuple[int, int]:
         offsets: list[int] = []
         producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 0, "acks": "all"})
         producer.produce(
-            self.settings.topic, value, key, partition, headers=[(TYPE_HEADER, kind)] if kind else None,
+            self.settings.topic, value, key, partition, headers=headers,
             on_delivery=lambda error, message: offsets.append(message.offset() or 0),
         )  # fmt: skip
         assert producer.flush(PATIENCE) == 0
