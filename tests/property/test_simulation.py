@@ -1,5 +1,6 @@
 """The seeded simulator: no seed finds anything, a seed is a whole history, and what seeds have found stays mended."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,15 +11,15 @@ from random import Random
 
 from runfold.audit import verify
 from runfold.core.errors import LogUnavailable, ModelFailure
-from runfold.core.events import Delivery, LeaseAcquired, ModelStepFailed, OwnerEvent, Reason, RunRequested
+from runfold.core.events import Delivery, LeaseAcquired, Limits, ModelStepFailed, OwnerEvent, Reason, RunRequested
 from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryMembership
 from runfold.log.wire import read
 from runfold.model.scripted import ScriptedModel
-from runfold.ports import ModelAnswer, ModelRequest
+from runfold.ports import ModelAnswer, ModelRequest, ToolCallRequest, ToolResult
 from runfold.simulation import explore, simulate
 from runfold.simulation.loop import VirtualLoop
 from tests.contract.log_suite import run_on
-from tests.engine import Engine, Ledger, NoRetry, text
+from tests.engine import Engine, Ledger, NoRetry, ScriptedTools, done, text, tool_use, turns
 
 SEEDS = 2000
 PAST = [int(line) for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines() if line[:1].isdigit()]
@@ -122,6 +123,38 @@ def test_a_timer_that_rings_too_early_is_set_again() -> None:
         await commands.send(RunRequested(run_id=other, agent="default", input="go"))
         await engine.notes.until(partial(_have_ended, engine, waiting, other), seconds=60)
         await engine.close()
+
+    loop.run(play())
+
+
+def test_an_end_counts_no_step_that_is_withdrawn() -> None:
+    """Seed 44: drained between the end of a run and its commit, a worker took back a start that the end's totals counted."""
+    loop = VirtualLoop(Random(0))  # type: ignore[abstract]
+
+    async def play() -> None:
+        broker = MemoryBroker(1, lambda: 1_750_000_000_000 + int(loop.time() * 1000))
+        proof, commands = owning(broker), MemoryCommands(broker)
+
+        async def slow(partition: int, events: Sequence[OwnerEvent]) -> None:
+            await asyncio.sleep(2 if 0.8 < loop.time() < 1 else 0)
+
+        async def body(request: ToolCallRequest) -> ToolResult:
+            await asyncio.sleep(0.9)
+            return done("late")
+
+        broker.before_commit = slow
+        ledger = Ledger()
+        model = ScriptedModel(turns(tool_use(("a", "tool", {})), text("done")))
+        engine = Engine(MemoryLog(broker), model, ledger, tools=ScriptedTools(ledger, body))
+        engine.grant([0], proof)
+        await commands.send(RunRequested(run_id=run_on(0), agent="default", input="go", limits=Limits(timeout_ms=1000)))
+        await asyncio.sleep(0.85)
+        await commands.send(RunRequested(run_id=run_on(0), agent="default", input="go"))  # its start is long under way
+        await asyncio.sleep(0.5)  # the tool has ended, the next step is planned, the deadline has passed
+        engine.grant([], proof, leaving=[0])
+        await asyncio.sleep(10)
+        assert engine.worker.held == frozenset()
+        assert verify(whole(broker)) == []
 
     loop.run(play())
 

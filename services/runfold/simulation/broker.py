@@ -9,7 +9,7 @@ from runfold.log.codec import Codec
 from runfold.log.memory import MemoryBroker
 from runfold.log.memory.partition import Partition, State, Transaction
 from runfold.ports import Position
-from runfold.simulation.chance import Chance, Rates
+from runfold.simulation.chance import Chance, Rates, freeze_seconds
 from runfold.simulation.loop import current_process, never
 
 EPOCH_MS = 1_750_000_000_000  # broker time when a simulation begins
@@ -140,6 +140,11 @@ class Link(MemoryBroker):
             raise LogUnavailable("the broker cannot be reached")
         if chance.happens(self.rates.lost_request):
             raise LogUnavailable("the request was lost")
+
+    def check(self, proof: bytes) -> None:
+        super().check(proof)
+        if self._chance.happens(self.rates.freeze_in_append):
+            current_process().freeze(freeze_seconds(self._chance))
 
     async def _before(self, partition: int, events: Sequence[OwnerEvent]) -> None:
         """The records are written; nothing is committed."""

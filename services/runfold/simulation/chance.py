@@ -26,6 +26,7 @@ class Rates:
     late_delivery: float = 0.10
     # to the process that does something
     crash_in_append: float = 0.02
+    freeze_in_append: float = 0.02  # when the group has agreed, and the commit is not sent
     crash_in_fence: float = 0.03
     crash_in_model_call: float = 0.02
     crash_in_tool: float = 0.03
@@ -54,6 +55,7 @@ PER_MINUTE = (
     "stop_broker",
     "jump_clock",
 )
+LONG_DRAIN = 60.0  # longer than anything takes
 CALM = Rates(**{field.name: 0 for field in fields(Rates)})
 
 
@@ -65,8 +67,14 @@ class Plan:
     partitions: int
     runs: int
     seconds: float
+    drain: float  # seconds that a worker gets to finish what runs before it lets go
     small: bool
     rates: Rates
+
+    @property
+    def planned(self) -> bool:
+        """Whether nothing but planned restarts happens, and these have time: then nothing may be done twice."""
+        return self.drain == LONG_DRAIN and replace(self.rates, restart=0) == CALM
 
 
 class Chance(Random):
@@ -78,6 +86,11 @@ class Chance(Random):
     def seconds(self, mean: float, most: float) -> float:
         """A duration: short ones are many."""
         return min(self.expovariate(1 / mean), most)
+
+
+def freeze_seconds(chance: Chance) -> float:
+    """Shorter and longer than the keeper's patience, and than a session."""
+    return chance.choice((0.5, 3, 8, 15))
 
 
 def stream(seed: int, name: str) -> Chance:
@@ -92,13 +105,14 @@ def plan_of(seed: int) -> Plan:
         partitions=chance.randint(1, 4),
         runs=chance.randint(2, 8),
         seconds=chance.uniform(5, 40),
+        drain=chance.choice((5, LONG_DRAIN)),
         small=chance.happens(0.5),
         rates=_rates(chance),
     )
 
 
 def _rates(chance: Chance) -> Rates:
-    if chance.happens(0.05):
-        return CALM
+    if chance.happens(0.1):
+        return replace(CALM, restart=chance.choice((0, 10, 20)))
     share = chance.choice((0.2, 0.4, 0.7))  # of the kinds of fault
     return replace(CALM, **{field.name: getattr(Rates(), field.name) for field in fields(Rates) if chance.happens(share)})

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from runfold.simulation.chance import PER_MINUTE, Chance
+from runfold.simulation.chance import PER_MINUTE, Chance, freeze_seconds
 from runfold.simulation.loop import Process
 from runfold.simulation.machine import Machine
 
@@ -21,9 +21,7 @@ class Chaos:
         self._world, self._chance = world, chance
         self._loop = asyncio.get_running_loop()
         self._over = False
-        self._faults: dict[str, Callable[[Machine], None]] = {
-            name: getattr(self, f"_{name}") for name in PER_MINUTE
-        }
+        self._faults: dict[str, Callable[[Machine], None]] = {name: getattr(self, f"_{name}") for name in PER_MINUTE}
 
     async def rage(self, seconds: float) -> None:
         rates = self._world.plan.rates
@@ -48,10 +46,6 @@ class Chaos:
             self._cut_keeper(machine, seconds=0)
             machine.boot()
 
-    def _later(self, seconds: float, what: Callable[[], object]) -> None:
-        """Undo a fault. The world does it, whoever is frozen."""
-        self._world.loop.world.post(seconds, what)
-
     def _some_steps(self, process: Process, what: Callable[[], object]) -> None:
         process.befall(self._chance.randint(1, STEPS), lambda: None if self._over else what())
 
@@ -63,11 +57,10 @@ class Chaos:
 
     def _kill_machine(self, machine: Machine) -> None:
         self._some_steps(machine.keeper, machine.kill)
-        self._later(self._chance.uniform(1, 15), machine.boot)
+        self._world.later(self._chance.uniform(1, 15), machine.boot)
 
     def _restart(self, machine: Machine) -> None:
-        machine.leave()
-        self._later(self._chance.uniform(1, 15), machine.boot)
+        machine.restart(self._chance.uniform(0, 15))
 
     def _freeze_worker(self, machine: Machine) -> None:
         if machine.worker is not None:
@@ -84,13 +77,8 @@ class Chaos:
         return [machine.keeper, *([machine.worker.process] if machine.worker else [])]
 
     def _freeze(self, process: Process) -> None:
-        seconds = self._chance.choice((0.5, 3, 8, 15))
-
-        def freeze() -> None:
-            process.freeze()
-            self._later(seconds, process.thaw)
-
-        self._some_steps(process, freeze)
+        seconds = freeze_seconds(self._chance)
+        self._some_steps(process, lambda: process.freeze(seconds))
 
     def _cut_worker(self, machine: Machine, seconds: float | None = None) -> None:
         if machine.worker is None:
@@ -98,7 +86,7 @@ class Chaos:
         link = machine.worker.link
         seconds = self._chance.uniform(0.2, 12) if seconds is None else seconds
         link.set_cut(seconds > 0)
-        self._later(seconds, lambda: link.set_cut(False))
+        self._world.later(seconds, lambda: link.set_cut(False))
 
     def _cut_keeper(self, machine: Machine, seconds: float | None = None) -> None:
         if machine.seat is None:
@@ -110,11 +98,11 @@ class Chaos:
         def mend() -> None:
             seat.cut = False
 
-        self._later(seconds, mend)
+        self._world.later(seconds, mend)
 
     def _stop_broker(self, machine: Machine) -> None:
         self._world.broker.stop()
-        self._later(self._chance.uniform(0.2, 8), self._world.broker.start)
+        self._world.later(self._chance.uniform(0.2, 8), self._world.broker.start)
 
     def _jump_clock(self, machine: Machine) -> None:
         self._world.broker.skew += round(self._chance.uniform(-5000, 5000))

@@ -6,7 +6,17 @@ from decimal import Decimal
 from uuid import UUID
 
 from runfold.core.errors import LogUnavailable
-from runfold.core.events import Command, Limits, Reason, RunCancelRequested, RunFinished, RunRequested, Status, Usage
+from runfold.core.events import (
+    Command,
+    Limits,
+    Reason,
+    RunCancelRequested,
+    RunFinished,
+    RunRequested,
+    RunResumeRequested,
+    Status,
+    Usage,
+)
 from runfold.log.memory import MemoryCommands
 from runfold.log.partitioner import partition_of
 from runfold.simulation.broker import CODEC, SimulatedBroker
@@ -37,7 +47,7 @@ class Clients:
             await self._insist(request)
             self.accepted[request.run_id] = request
             if chance.happens(0.15):
-                await self._insist(request)
+                await self._repeat()
 
     def _request(self) -> RunRequested:
         chance = self._chance
@@ -70,7 +80,7 @@ class Clients:
         until = loop.time() + seconds
         while loop.time() < until:
             await asyncio.sleep(chance.uniform(0.2, 6))
-            await chance.choice((self._cancel, self._cancel_nothing, self._repeat, self._poison, self._forge))()
+            await chance.choice((self._cancel, self._cancel_nothing, self._resume, self._repeat, self._poison, self._forge))()
 
     async def _cancel(self) -> None:
         if self.accepted and self._chance.happens(0.5):
@@ -80,6 +90,19 @@ class Clients:
 
     async def _cancel_nothing(self) -> None:
         await self._insist(RunCancelRequested(run_id=self._new_id(), command_id=self._new_id(), requested_by="client"))
+
+    async def _resume(self) -> None:
+        if self.accepted:
+            command = RunResumeRequested(
+                run_id=self._chance.choice(list(self.accepted)),
+                command_id=self._new_id(),
+                requested_by="client",
+                token_budget=100_000,
+                cost_ceiling=Decimal(1),
+            )
+            await self._insist(command)
+            if self._chance.happens(0.3):
+                await self._insist(command)
 
     async def _repeat(self) -> None:
         if self.accepted and not self._plan.small:  # a small overlap does not remember for long

@@ -4,6 +4,7 @@ E1  every accepted run has ended or says what it waits for, as its script, its l
 E2  the state of each live worker is the fold of the log
 E3  every partition has one owner, no transaction is open, its group offset is at the end
 E4  every record that nobody can read is in the dead-letter topic
+E5  where nothing but planned restarts happened, no call was made in vain
 """
 
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ CUT_SHORT = {  # reasons that a script does not foresee
     Reason.CRASH_LOOP,
 }
 
+INTERRUPTED = {Reason.CANCEL, Reason.DEADLINE, Reason.NO_PROGRESS, Reason.OUTCOME_UNKNOWN}  # with a call under way
+
 
 def complaints_at_the_end(world: "World") -> Iterator[str]:
     for run_id in world.clients.accepted:
@@ -51,7 +54,15 @@ def complaints_at_the_end(world: "World") -> Iterator[str]:
     lost = {(one.partition, one.offset) for one in world.referee.unreadable}
     lost -= {(one.partition, one.offset) for one in world.broker.dead_letters}
     yield from (f"E4: {partition}/{offset} is in no dead-letter topic" for partition, offset in sorted(lost))
+    yield from _in_vain(world)
     yield from world.loop.failures
+
+
+def _in_vain(world: "World") -> Iterator[str]:
+    for attempt in world.referee.in_vain() if world.plan.planned else ():
+        run = world.referee.run(attempt[0])
+        if run is not None and run.reason not in INTERRUPTED and not world.referee.resumed[run.id]:
+            yield f"E5: the call for {attempt} has no result"
 
 
 def _of_run(world: "World", run_id: str) -> Iterator[str]:

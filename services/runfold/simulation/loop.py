@@ -31,7 +31,7 @@ class Process:
     def __init__(self, loop: "VirtualLoop", name: str) -> None:
         self.name = name
         self.frozen = self.dead = False
-        self.froze_at = self.thawed_at = float("-inf")
+        self.thawed_at = float("-inf")
         self.ready: deque[asyncio.Handle] = deque()
         self.context = Context()
         self.context.run(_process.set, self)
@@ -59,10 +59,11 @@ class Process:
         self.ready.clear()
         self._loop.idle(self)
 
-    def freeze(self) -> None:
-        """SIGSTOP: nothing of it runs until `thaw`; its timers run out meanwhile."""
-        self.frozen, self.froze_at = True, self._loop.time()
+    def freeze(self, seconds: float) -> None:
+        """SIGSTOP: nothing of it runs for so long, or until `thaw`; its timers run out meanwhile."""
+        self.frozen = True
         self._loop.idle(self)
+        self._loop.world.post(seconds, self.thaw)
 
     def thaw(self) -> None:
         self.frozen, self.thawed_at = False, self._loop.time()

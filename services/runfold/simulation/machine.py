@@ -23,7 +23,7 @@ FROZEN_SECONDS = 1.0  # between two looks at the worker: we were not running
 SILENCE_SECONDS = 5.0  # a worker that has not answered for so long is replaced
 FORK_SECONDS = 0.2
 PIPE_SECONDS = 0.0005
-DRAIN_SECONDS, GRACE_SECONDS = 5.0, 2.0
+GRACE_SECONDS = 2.0  # beyond the worker's own time to drain
 DEATHS, WINDOW, BACKOFF_SECONDS = 3, 60.0, 5.0
 
 
@@ -40,7 +40,7 @@ class WorkerProcess:
 
     def _start(self) -> None:
         resources = self._world.resources(self.process, self.link)
-        self.worker = Worker(resources, DRAIN_SECONDS, self._failed)
+        self.worker = Worker(resources, self._world.plan.drain, self._failed)
         for grant in self._pipe:
             self._follow(grant)
 
@@ -59,6 +59,7 @@ class WorkerProcess:
 
     def _follow(self, grant: Grant) -> None:
         assert self.worker is not None
+        self._world.referee.granted(self.process.name, grant.at)
         self.worker.granted(grant)
         self._answer(self.worker.held)
 
@@ -68,7 +69,7 @@ class WorkerProcess:
 
 
 class Machine:
-    """Up from `boot` until `kill`, or until `leave` has run its course; then it may boot again."""
+    """Up from `boot` until `kill`, or until it has left for a `restart`."""
 
     def __init__(self, world: "World", name: str) -> None:
         self.name = name
@@ -77,6 +78,7 @@ class Machine:
         self.seat: Seat | None = None
         self._world = world
         self._boots = 0
+        self._stopping, self._pause = False, 0.0
         self.keeper.kill()
 
     @property
@@ -92,9 +94,9 @@ class Machine:
         self.keeper = self._world.process(f"{self.name}{self._boots}")
         self.keeper.spawn(self._keep())
 
-    def leave(self) -> None:
-        """SIGTERM."""
-        self._stopping = True
+    def restart(self, pause: float) -> None:
+        """SIGTERM; and ``pause`` seconds after it has left it is started again."""
+        self._stopping, self._pause = True, pause
 
     def kill(self) -> None:
         """The keeper dies, and its worker as soon as it runs."""
@@ -120,6 +122,7 @@ class Machine:
                 self._deaths.clear()
                 await asyncio.sleep(BACKOFF_SECONDS)
         self._world.note(f"{self.keeper.name} has left")
+        self._world.later(self._pause, self.boot)
         self.kill()
 
     def _hire(self) -> None:
@@ -167,7 +170,7 @@ class Machine:
     async def _revoked(self, partitions: frozenset[int]) -> None:
         assert self.seat is not None
         self._leaving = partitions
-        deadline = self._now() + DRAIN_SECONDS + GRACE_SECONDS
+        deadline = self._now() + self._world.plan.drain + GRACE_SECONDS
         self._tend()
         while self._held & partitions:
             if self._now() > deadline:

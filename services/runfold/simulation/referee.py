@@ -8,22 +8,36 @@ W1  no model or tool is called before its step's start is in the log; each attem
 W2  who holds the newest lease calls no model for a step that has its answer, and sends the conversation that the log folds to
 W3  a tool that cannot be repeated runs at most once, unless a person resumed the run
 W4  nobody fights for a partition: no worker fences one more than `FENCES` times within `FENCE_SECONDS`
+W5  a worker whose keeper has fallen silent starts nothing new
 """
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 
 from runfold.audit.partition import PartitionAudit
-from runfold.core.events import Delivery, LeaseAcquired, ModelStepStarted, Problem, Record, ToolStepStarted, Unreadable
+from runfold.core.events import (
+    Delivery,
+    LeaseAcquired,
+    ModelStepCompleted,
+    ModelStepFailed,
+    ModelStepStarted,
+    Problem,
+    Record,
+    RunResumed,
+    ToolStepFinished,
+    ToolStepStarted,
+    Unreadable,
+)
 from runfold.core.run import Run
 from runfold.core.shard import Shard
 from runfold.log.memory.partition import Partition
 from runfold.log.wire import read
 from runfold.ports import ModelRequest, Position, ToolCallRequest, ToolPolicy
 from runfold.simulation.broker import CODEC
-from runfold.simulation.loop import current_process
+from runfold.simulation.loop import Process, current_process
 
 FENCES, FENCE_SECONDS = 20, 5.0
+SILENCE_SECONDS = 3.0  # the worker's own
 FORGED = "forged, in an owner's name and under an old lease"
 
 Attempt = tuple[str, int, int]  # run, seq, attempt
@@ -76,11 +90,14 @@ class Referee:
         self.unreadable: list[Unreadable] = []
         self.records: Counter[str] = Counter()  # by type
         self.executions: Counter[str] = Counter()  # by idempotency key
+        self.resumed: Counter[str] = Counter()  # by run
         self.calls = 0  # of the model
         self._now, self._complain, self._note = now, complain, note
         self._read_to = [0] * partitions
         self._writers: dict[Attempt, str] = {}  # by start that is in the log: the worker that wrote it
-        self._called: set[Attempt] = set()
+        self._called: dict[Attempt, None] = {}
+        self._answered: set[Attempt] = set()
+        self._granted: dict[str, float] = {}  # when the keeper said what a worker has heard last
         self._fences: defaultdict[tuple[int, str], deque[float]] = defaultdict(lambda: deque(maxlen=FENCES))
 
     # ---- the log
@@ -108,8 +125,15 @@ class Referee:
     def _count(self, book: Book, record: Record) -> None:
         event = record.event
         self.records[type(event).__name__] += 1
-        if isinstance(event, ModelStepStarted | ToolStepStarted):
-            self._writers[event.run_id, event.seq, event.attempt] = book.owner
+        match event:
+            case ModelStepStarted() | ToolStepStarted():
+                self._writers[event.run_id, event.seq, event.attempt] = book.owner
+            case ModelStepCompleted() | ModelStepFailed() | ToolStepFinished():
+                self._answered.add((event.run_id, event.seq, event.attempt))
+            case RunResumed():
+                self.resumed[event.run_id] += 1
+            case _:
+                pass
 
     def fenced(self, partition: int) -> None:
         """Somebody fenced ``partition``."""
@@ -129,6 +153,10 @@ class Referee:
 
     # ---- the world
 
+    def granted(self, who: str, at: float) -> None:
+        """A worker process hears of a grant that its keeper gave ``at``."""
+        self._granted[who] = at
+
     def model_called(self, request: ModelRequest) -> None:
         self.calls += 1
         run = self._call((request.run_id, request.seq, request.attempt), "the model")
@@ -142,7 +170,7 @@ class Referee:
     def tool_called(self, request: ToolCallRequest, policy: ToolPolicy) -> None:
         self._call((request.run_id, request.seq, request.attempt), request.name)
         self.executions[request.idempotency_key] += 1
-        if not policy.repeatable and self.executions[request.idempotency_key] > 1:
+        if not policy.repeatable and self.executions[request.idempotency_key] > 1 + self.resumed[request.run_id]:
             self._complain(f"W3: {request.name} cannot be repeated and runs again: {request.idempotency_key}")
 
     def _call(self, attempt: Attempt, what: str) -> Run | None:
@@ -154,8 +182,19 @@ class Referee:
             self._complain(f"W1: {who} calls {what} for {attempt}, which {writer} started")
         elif attempt in self._called:
             self._complain(f"W1: {who} calls {what} for {attempt} a second time")
-        self._called.add(attempt)
+        if self._is_deaf(current_process()):
+            self._complain(f"W5: {who} calls {what} for {attempt}; its keeper spoke last at {self._granted[who]:.3f} s")
+        self._called[attempt] = None
         return self.run(attempt[0])
+
+    def in_vain(self) -> list[Attempt]:
+        """Attempts that were made and have no result in the log."""
+        return [attempt for attempt in self._called if attempt not in self._answered]
+
+    def _is_deaf(self, process: Process) -> bool:
+        """Whether the last grant is too old to act on, and was when the process last had to decide."""
+        until = self._granted[process.name] + SILENCE_SECONDS
+        return self._now() > until and process.thawed_at <= until
 
 
 def at(record: Record) -> str:

@@ -25,11 +25,15 @@ class Seat:
         self._reached = self._now()
 
     def beat(self) -> bool:
-        """The heartbeat. Whether the broker was reached."""
+        """The heartbeat. Whether the broker was reached.
+
+        It brings a fresh proof, for a real group waits with its next generation until all have let go what they must.
+        """
         if self.cut or not self._broker.up:
             return False
         if self._group.has(self.name):
             self._broker.beat(self.name)
+            self.proof = self._group.proof(self.name)
         self._reached = self._now()
         return True
 
@@ -48,11 +52,9 @@ class Seat:
         if self.beat() and self._group.has(self.name):
             self._release()
             self.owned = self._group.take(self.name)
-            self.proof = self._group.proof(self.name)
 
     async def _let_go(self, gone: frozenset[int]) -> None:
         self.owned -= gone
-        self.proof = self._group.proof(self.name)
         await self._revoked(gone)
 
     def _release(self) -> None:

@@ -46,6 +46,10 @@ class World:
     def process(self, name: str) -> Process:
         return Process(self.loop, name)
 
+    def later(self, seconds: float, what: Callable[[], object]) -> None:
+        """Do something, whoever is frozen or dead by then."""
+        self.loop.world.post(seconds, what)
+
     def complain(self, complaint: str) -> None:
         self.complaints.append(complaint)
         self.note(f"VIOLATION {complaint}")

@@ -30,6 +30,7 @@ class MemoryAppender(BoundedAppender):
         await broker.before_commit(stored.number, events)
         await broker.request()
         broker.check(proof)
+        await broker.request()
         stored.prepare(self._epoch, transaction, position)
         self._settle(transaction, broker.marker_delay)
         await broker.after_commit(stored.number, events)
