@@ -5,11 +5,12 @@ from uuid import uuid4
 import confluent_kafka
 import pytest
 
-from runfold.core.events import LeaseAcquired
+from runfold.core.events import LeaseAcquired, Problem, Unreadable
+from runfold.log.codec import Codec
 from runfold.log.echo import Echo
 from runfold.log.partitioner import partition_of
-from runfold.log.wire import generation, is_run_id, key_of
-from tests.contract.log_suite import command, event, run_on
+from runfold.log.wire import LONGEST_ID, RawRecord, generation, is_run_id, key_of, read
+from tests.contract.log_suite import PARTITIONS, command, event, run_on
 
 
 @pytest.mark.parametrize("length", range(13))
@@ -56,3 +57,13 @@ def test_an_echo_is_taken_once_and_outlived_ones_are_forgotten() -> None:
     assert echo.take(later) is sent[2]
     assert echo.take(lost) is None, "nothing older can follow the first record of a newer lane"
     assert echo.take(last) is sent[3]
+
+
+@pytest.mark.parametrize("command_id", ["", "c" * (LONGEST_ID + 1)])
+def test_a_command_whose_id_no_owner_could_repeat_is_unreadable(command_id: str) -> None:
+    """It comes back in CommandRejected and RunResumed: one of megabytes would stop the partition."""
+    codec, run_id = Codec(), run_on(0)
+    raw = RawRecord(0, 1, 2, run_id.encode(), codec.encode(command(run_id, command_id)))
+    delivery = read(raw, codec, PARTITIONS)
+    assert isinstance(delivery, Unreadable)
+    assert delivery.problem is Problem.MALFORMED

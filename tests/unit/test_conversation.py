@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runfold.core import conversation
-from runfold.core.conversation import DEEPEST, Message, ToolUse, read_turn, tool_results
+from runfold.core.conversation import DEEPEST, Message, ToolUse, _cached_turn, read_turn, tool_results
 from runfold.testing.given import text, tool_use
 
 
@@ -265,5 +265,5 @@ def test_a_digest_tells_apart_what_only_differs_in_lone_surrogates() -> None:
 def test_a_digest_does_not_depend_on_what_was_read_before() -> None:
     content = json.dumps([text(""), text("a"), tool_use("t1", input_=[])])
     cached = read_turn(content)
-    read_turn.cache_clear()
+    _cached_turn.cache_clear()
     assert read_turn(content) == cached

@@ -112,6 +112,22 @@ def test_the_same_command_twice_counts_once() -> None:
     assert len(history.run.resumes) == 1
 
 
+def test_a_command_repeated_after_it_was_answered_has_no_effect() -> None:
+    """A client's retry must not call an unrepeatable tool once more without a person."""
+    history = given("go").started().answers(tool_use("a"), stop_reason="tool_use").started_tool("a", repeatable=False)
+    history = resumed(ask(suspended(history.taken_over())))
+    history = suspended(history.started_tool("a", repeatable=False).taken_over())
+    again = ask(history)
+    assert again.run is history.run
+    assert not any(isinstance(decision, Resume) for decision in again.decisions())
+
+
+def test_commands_are_no_progress() -> None:
+    """One a minute would keep a stuck run from NO_PROGRESS for ever."""
+    history = given("go", progress_timeout_ms=60_000).started()
+    assert ask(history.after(30_000)).run.last_at == history.run.last_at
+
+
 @pytest.mark.parametrize("limits", [{"cost_ceiling": Decimal(2)}, {"max_steps": 9}])
 def test_limits_that_are_not_given_stay(limits: dict[str, Any]) -> None:
     history = suspended(given("go", token_budget=10).started().answers(tool_use("a"), stop_reason="tool_use"))

@@ -1,11 +1,14 @@
 """A run folded from the log as the row the projector will make of it: only the columns that the API reads."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from runfold.core.run import Run
 
 Row = dict[str, Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def row_of(run: Run) -> Row:
@@ -59,4 +62,5 @@ def _spent(run: Run) -> Row:
 
 
 def _moment(ms: int | None) -> datetime | None:
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+    """A time; one beyond what a calendar holds is the last that it holds."""
+    return None if ms is None else _EPOCH + timedelta(milliseconds=min(max(ms, 0), _LAST_MS))

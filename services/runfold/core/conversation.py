@@ -22,6 +22,8 @@ from typing import Any
 
 DEEPEST = 200  # levels of nesting. Python's parser gives up at another depth each time: this limit is far below, and fixed
 
+CACHED = 64 * 1024  # characters of an answer that is worth keeping
+
 Block = dict[str, Any]
 
 
@@ -76,9 +78,17 @@ def is_utf8(text: str) -> bool:
 # ---- an assistant turn
 
 
-@lru_cache(maxsize=256)  # the same answer is read when it is planned and when it is read back
 def read_turn(content_json: str) -> Turn:
     """Take an answer's content apart. Never raises: what can't be read is a `Turn` with a ``problem``."""
+    return _read_turn(content_json) if len(content_json) > CACHED else _cached_turn(content_json)
+
+
+@lru_cache(maxsize=256)  # the same answer is read when it is planned and when it is read back
+def _cached_turn(content_json: str) -> Turn:
+    return _read_turn(content_json)
+
+
+def _read_turn(content_json: str) -> Turn:
     try:
         text = _mended(content_json)
         blocks = _parse(text)

@@ -22,6 +22,7 @@ from runfold.core.conversation import Message, Turn
 from runfold.core.events import (
     DEFAULT_MAX_STEPS,
     DEFAULT_TIMEOUT_MS,
+    Command,
     CommandRejected,
     LeaseAcquired,
     Limits,
@@ -59,6 +60,7 @@ else:
 
 NO_USAGE = Usage()
 NO_LIMITS = Limits()
+ANSWERED = 100
 LAST_MS = 2**63 - 1  # the largest time that a record holds
 _EXACT = Context(prec=100, traps=[])  # of our own: a tool may have changed the one of its thread
 
@@ -130,8 +132,9 @@ class Run:
     verdict: Verdict | None = None
     inbox: tuple[RunCancelRequested, ...] = ()
     resumes: tuple[RunResumeRequested, ...] = ()  # the inbox's other half
+    answered: tuple[str, ...] = ()  # ids of the last ANSWERED resume commands: a repeated one has no effect
     last_offset: int = -1
-    last_at: int = 0  # of the last record that changed the run
+    last_at: int = 0  # of the last event that changed the run: what others ask of it is no progress
     fold_from: int = 0  # the offset from which a fold knows all of this: of the request, or of the newest snapshot that holds
 
     @property
@@ -173,7 +176,10 @@ def evolve(run: Run | None, record: Record) -> Run | None:
     if run is None:
         return _request(record.event, record) if isinstance(record.event, RunRequested) else None
     changed = run if run.status.final else _apply(run, record)
-    return run if changed is run else replace(changed, last_offset=record.offset, last_at=record.timestamp)
+    if changed is run:
+        return run
+    progress = run.last_at if isinstance(record.event, Command | CommandRejected) else record.timestamp
+    return replace(changed, last_offset=record.offset, last_at=progress)
 
 
 def _apply(run: Run, record: Record) -> Run:
@@ -194,7 +200,7 @@ def _apply(run: Run, record: Record) -> Run:
             known = any(command.command_id == event.command_id for command in run.inbox)
             return run if known else replace(run, inbox=(*run.inbox, event))
         case RunResumeRequested() as event:
-            known = any(command.command_id == event.command_id for command in run.resumes)
+            known = any(command.command_id == event.command_id for command in run.resumes) or event.command_id in run.answered
             return run if known else replace(run, resumes=(*run.resumes, event))
         case RunSuspended() as event:
             return _suspended(run, event)
@@ -409,7 +415,9 @@ def replace_limits(limits: Limits, change: RunResumed | RunResumeRequested) -> L
 
 def _consume(run: Run, command_id: str) -> Run:
     left = tuple(command for command in run.resumes if command.command_id != command_id)
-    return run if len(left) == len(run.resumes) else replace(run, resumes=left)
+    if len(left) == len(run.resumes):
+        return run
+    return replace(run, resumes=left, answered=(*run.answered, command_id)[-ANSWERED:])
 
 
 def _finished(run: Run, event: RunFinished, at: int) -> Run:

@@ -13,12 +13,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runfold.core.errors import DecodeError, TooLarge
-from runfold.core.events import Command, Delivery, Event, LeaseAcquired, OwnerEvent, Problem, Record, Unreadable
+from runfold.core.events import (
+    Command,
+    Delivery,
+    Event,
+    LeaseAcquired,
+    OwnerEvent,
+    Problem,
+    Record,
+    RunCancelRequested,
+    RunResumeRequested,
+    Unreadable,
+)
 from runfold.log.codec import Codec
 from runfold.log.partitioner import partition_of
 
 LANE_HEADER = "runfold-lane"
 TRANSACTION_BYTES = 2_000_000  # of one append: a single batch, which is all or nothing also after a broker crash
+LONGEST_ID = 200  # characters of a command's id: it comes back in the owner's own events
 OVERHEAD_BYTES = 200  # of one record beside its key and value, at most
 
 _RUN_ID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
@@ -72,6 +84,8 @@ def _valid(raw: RawRecord, codec: Codec, partitions: int) -> Event:
     event = codec.decode(raw.value, raw.type_header)
     _check_key(event, raw.key)
     _check_partition(event, raw.key, raw.partition, partitions)
+    if isinstance(event, RunCancelRequested | RunResumeRequested) and not 1 <= len(event.command_id) <= LONGEST_ID:
+        raise DecodeError(Problem.MALFORMED, f"command_id must have 1 to {LONGEST_ID} characters, got {len(event.command_id)}")
     return event
 
 

@@ -10,6 +10,7 @@ from runfold.core.events import (
     ModelStepStarted,
     Record,
     RunEvent,
+    RunSnapshotted,
     RunSuspended,
     ToolStepFinished,
     ToolStepStarted,
@@ -79,6 +80,8 @@ class Flow:
     def plan(self, event: RunEvent, now: int, slots: Slots | None) -> None:
         """An event is submitted; ``slots`` is what it took one of."""
         self.unread += 1
+        if isinstance(event, RunSnapshotted):
+            return  # it says what `ahead` is
         self.ahead = evolve(self.ahead, Record(event, self.run.partition, -1, now)) or self.ahead
         if isinstance(event, StepStarted):
             self.hand[event.seq, event.attempt] = Step(event, slots)

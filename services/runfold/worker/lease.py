@@ -126,7 +126,10 @@ class Keeper:
             self._held = frozenset()
             return
         log.error("worker process %s %s (exit code %s): the next one is started", pid, what, code)
-        self._deaths.append(time.monotonic())
+        now = time.monotonic()
+        if not self._deaths or now - self._deaths[-1] > WINDOW:
+            self._backoff = BACKOFF_SECONDS[0]  # all was well for a while
+        self._deaths.append(now)
         self._hire()
 
     # ---- the group

@@ -59,7 +59,8 @@ create table run (
     request_digest text,
     partition integer not null,
     first_offset bigint not null,
-    last_offset bigint not null check (last_offset >= first_offset)
+    last_offset bigint not null check (last_offset >= first_offset),
+    fold_from bigint not null
 ) with (fillfactor = 80);
 comment on table run is 'One row per run: what the fold of its records says of it.';
 comment on column run.id is 'The run id: key of the run''s records in the log.';
@@ -99,12 +100,14 @@ comment on column run.request_digest is 'Digest of the request, where an idempot
 comment on column run.partition is 'Partition of the log that holds the run.';
 comment on column run.first_offset is 'Offset of the run''s RunRequested.';
 comment on column run.last_offset is 'Offset of the last record that changed the run. A row never goes back.';
+comment on column run.fold_from is
+    'Offset from which a fold of the log knows all of the run: its first one, or that of its newest snapshot.';
 
 create index run_newest on run (requested_at desc, id desc);
 create index run_status on run (status, requested_at desc, id desc);
 create index run_agent on run (agent, requested_at desc, id desc);
 create index run_tenant on run (tenant, requested_at desc, id desc) where tenant is not null;
-create index run_open on run (partition, first_offset) where finished_at is null;
+create index run_open on run (partition, fold_from) where finished_at is null;
 
 create table run_step (
     run_id uuid not null references run (id) on delete cascade,

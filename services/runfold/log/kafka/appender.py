@@ -35,7 +35,7 @@ class TransactionalProducer:
         self._topic, self._partition = settings.topic, partition
         self._where = f"partition {partition}"
         self._shaken = False
-        self._producer = Producer(client.owner(settings, partition) | {"error_cb": self._heard})
+        self._producer = client.make(Producer, client.owner(settings, partition) | {"error_cb": self._heard})
 
     def fence(self, unwanted: Callable[[], bool]) -> None:
         """End what earlier owners have open, unless it is ``unwanted`` by now: a late fence would hit the rightful owner.

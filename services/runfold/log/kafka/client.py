@@ -5,19 +5,30 @@
 
 import logging
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 from uuid import uuid4
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from runfold.config import Settings
+from runfold.core.errors import ConfigError
 from runfold.log.wire import TRANSACTION_BYTES
 
 ClientConfig = dict[str, Any]
+Client = TypeVar("Client")
 
 CALL_SECONDS = 5.0  # what a single call to the broker may take by its own timeout
 _MESSAGE_BYTES = TRANSACTION_BYTES + 64 * 1024  # below max.message.bytes of the topic
 _log = logging.getLogger("runfold.kafka")
+
+
+def make(kind: Callable[[ClientConfig], Client], config: ClientConfig) -> Client:
+    """A client. Raises `ConfigError` for a setting that it refuses: they come from ``RUNFOLD_KAFKA``."""
+    try:
+        return kind(config)
+    except (KafkaException, TypeError, ValueError) as error:
+        raise ConfigError(f"RUNFOLD_KAFKA holds what the Kafka client refuses: {error}") from None
 
 
 def dead_letter_topic(settings: Settings) -> str:

@@ -37,7 +37,7 @@ class KafkaMembership:
         if self._consumer is not None:
             raise LogError("this member has joined already: leave() first")
         self._revoked = revoked
-        self._consumer = Consumer(client.member(self._settings))
+        self._consumer = client.make(Consumer, client.member(self._settings))
         self._consumer.subscribe(
             [self._settings.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )

@@ -28,7 +28,7 @@ class Positions:
 
     def __init__(self, settings: Settings) -> None:
         self._topic = settings.topic
-        self._thread = ClientThread("runfold-positions", partial(Consumer, client.offsets(settings)), Consumer.close)
+        self._thread = ClientThread("runfold-positions", partial(client.make, Consumer, client.offsets(settings)), Consumer.close)
         self._thread.begin(partial(self._ask, partition=0))  # connect and find the coordinator before a takeover waits for it
 
     async def of(self, partition: int) -> Position:

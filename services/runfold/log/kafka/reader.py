@@ -85,7 +85,11 @@ class Reader:
     # ---- on the thread
 
     def _run(self) -> None:
-        consumer = Consumer(client.reader(self._settings))
+        try:
+            consumer = client.make(Consumer, client.reader(self._settings))
+        except RunfoldError as error:
+            self._tell(self._fail, error)
+            return
         try:
             partitions = partition_count(consumer, self._settings.topic, OPEN_SECONDS)
             self._tell(_set, self._opened, partitions)

@@ -55,7 +55,7 @@ class Sender:
         if self._closed:
             raise LogUnavailable("this sender was closed")
         if self._producer is None:
-            self._producer = Producer(self._config)
+            self._producer = client.make(Producer, self._config)
             Thread(target=self._serve, args=(self._producer,), name="runfold-sender", daemon=True).start()
         return self._producer
 

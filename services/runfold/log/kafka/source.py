@@ -27,7 +27,7 @@ class KafkaSource:
 
     def __init__(self, settings: Settings, codec: Codec) -> None:
         self._topic, self._codec = settings.topic, codec
-        self._consumer = Consumer(client.reader(settings) | {"enable.partition.eof": True})
+        self._consumer = client.make(Consumer, client.reader(settings) | {"enable.partition.eof": True})
         self._reached: dict[int, int] = {}  # everything before was delivered, or is nothing to deliver
         self._ends: dict[int, int] = {}  # when the partitions were assigned
         try:

@@ -27,8 +27,8 @@ class _Consumers:
     """Two views of the topic, on one thread: what is committed, and everything."""
 
     def __init__(self, settings: Settings) -> None:
-        self.committed = Consumer(client.tail(settings, "read_committed"))
-        self.all = Consumer(client.tail(settings, "read_uncommitted"))
+        self.committed = client.make(Consumer, client.tail(settings, "read_committed"))
+        self.all = client.make(Consumer, client.tail(settings, "read_uncommitted"))
 
     def close(self) -> None:
         self.committed.close()

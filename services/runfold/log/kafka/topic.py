@@ -48,7 +48,7 @@ def create_topic(settings: Settings, partitions: int, replication: int = -1) -> 
         "max.message.bytes": str(MAX_MESSAGE_BYTES),
     }
     names = (settings.topic, client.dead_letter_topic(settings))
-    admin = AdminClient(client.admin(settings))
+    admin = client.make(AdminClient, client.admin(settings))
     futures = admin.create_topics([NewTopic(name, partitions, replication, config=config) for name in names])
     created = [_created(futures[name], name) for name in names]
     _wait_for(admin, names)
@@ -60,7 +60,7 @@ def check_topic(settings: Settings) -> int:
 
     Raises `TopicMismatch`, which says what was found and what is wanted, and `LogUnavailable`.
     """
-    admin = AdminClient(client.admin(settings))
+    admin = client.make(AdminClient, client.admin(settings))
     count = partition_count(admin, settings.topic, ADMIN_SECONDS)
     dead = client.dead_letter_topic(settings)
     if (witness := partition_count(admin, dead, ADMIN_SECONDS)) != count:
