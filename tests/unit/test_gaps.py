@@ -115,6 +115,17 @@ def test_a_newer_record_parks_its_run_and_holds_the_low_watermark(log: ScriptedL
     assert gaps.suspension(shard.runs[run.id]) is None, "nothing is written for it"
 
 
+@pytest.mark.parametrize("owner", [True, False])
+def test_only_a_run_whose_owners_were_all_understood_may_be_ended(log: ScriptedLog, run: RunScript, owner: bool) -> None:
+    unreadable(log, run.id, Problem.UNKNOWN_SCHEMA, owner=owner)
+    unreadable(log, run.id, Problem.UNKNOWN_SCHEMA, owner=False)
+    gaps, shard, _ = told(log)
+    assert gaps.forbids(shard.runs[run.id])
+    run.cancel()
+    gaps, shard, _ = told(log)
+    assert gaps.forbids(shard.runs[run.id]) is owner, "an owner's record may hold what the end must say"
+
+
 @pytest.mark.parametrize(("owner", "kind"), [(True, b"RunSnapshotted"), (False, b"RunRequested")])
 def test_a_run_that_begins_with_a_newer_record_is_parked_and_not_lost(log: ScriptedLog, owner: bool, kind: bytes) -> None:
     begin = log.next_offset

@@ -1,7 +1,8 @@
 """Records that the fold of a run had to leave out. Nothing is decided on half a state.
 
-- One that a newer build can read (UNKNOWN_SCHEMA) *parks* its run: nothing is written for it but the end that a cancel asks for,
-  and the partition's low watermark stays where a newer worker can fold all of the run. So does one that a run may begin with.
+- One that a newer build can read (UNKNOWN_SCHEMA) *parks* its run: nothing is written for it, and the partition's low watermark
+  stays where a newer worker can fold all of it. So does one that a run may begin with. Where commands alone are missing, which
+  change no total, a cancel still ends the run: anybody may write a command that no build will ever read.
 - One in an owner's name that nobody can read *spoils* its run: its owner suspends it, once, and a person decides.
 - Any other is a matter of no run.
 
@@ -31,10 +32,11 @@ LONGEST = 500  # characters of a suspension's detail
 
 @dataclass(slots=True)
 class Gap:
-    """The first and the last record that a run is left without."""
+    """The first and the last record that a run is left without; whether one of them is an owner's."""
 
     first: Unreadable
     last: Unreadable
+    from_owner: bool = False
 
 
 class Gaps:
@@ -52,6 +54,11 @@ class Gaps:
     def parked(self) -> frozenset[str]:
         """Runs that only a newer build can go on with."""
         return frozenset(self._parked)
+
+    def forbids(self, run: Run) -> bool:
+        """Whether this build must write nothing for ``run``."""
+        gap = self._parked.get(run.id)
+        return gap is not None and (gap.from_owner or not run.inbox)
 
     @property
     def low(self) -> int:
@@ -114,7 +121,8 @@ def _waits(run: Run) -> bool:
 
 
 def _note(gaps: dict[str, Gap], run_id: str, delivery: Unreadable) -> None:
-    gaps.setdefault(run_id, Gap(delivery, delivery)).last = delivery
+    gap = gaps.setdefault(run_id, Gap(delivery, delivery))
+    gap.last, gap.from_owner = delivery, gap.from_owner or delivery.from_owner
 
 
 def _close(gaps: dict[str, Gap], event: RunSnapshotted) -> None:

@@ -272,7 +272,7 @@ class Partition:
 
     def _advance(self, flow: Flow) -> None:
         """Write what is to be written for a run, and start what has been written."""
-        if not self.owned or (flow.run.id in self.gaps.parked and not flow.run.inbox):
+        if not self.owned or self.gaps.forbids(flow.run):
             return
         if flow.run.status.final:
             flow.drop()
