@@ -1,0 +1,47 @@
+"""The checks by name, and how much of each is in the short and in the long form."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.brokers import kill_nodes, kill_the_only_broker
+from tests.chaos.figures import Report
+from tests.chaos.kills import kill_workers
+from tests.chaos.machines import lose_machines
+from tests.chaos.restarts import restart_workers
+from tests.chaos.storm import storm
+from tests.chaos.tables import lose_postgres
+from tests.chaos.takeovers import take_over
+from tests.chaos.zombies import freeze
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    bootstrap: str
+    root: Path
+    seed: int
+    long: bool
+
+    def __call__(self, short: int, long: int) -> int:
+        return long if self.long else short
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    run: Callable[[Setting], Coroutine[Any, Any, Report]]
+
+
+CHECKS = (
+    Check("kill", lambda s: kill_workers(s.bootstrap, s.root, s.seed, kills=s(8, 50), runs=s(300, 1000))),
+    Check("machine", lambda s: lose_machines(s.bootstrap, s.root, s.seed, losses=s(2, 20), session_ms=6000)),
+    Check("machine-quick", lambda s: lose_machines(s.bootstrap, s.root, s.seed, losses=s(2, 20), session_ms=1500)),
+    Check("sigterm", lambda s: restart_workers(s.bootstrap, s.root, s.seed, restarts=s(5, 50))),
+    Check("zombie", lambda s: freeze(s.bootstrap, s.root, s.seed, rounds=s(1, 5), session_ms=s(2000, 6000))),
+    Check("takeover", lambda s: take_over(s.bootstrap, s.root, s.seed, s(100_000, 1_000_000), s(100, 1000), kills=s(3, 10))),
+    Check("broker", lambda s: kill_the_only_broker(s.root, s.seed, kills=s(2, 10))),
+    Check("cluster", lambda s: kill_nodes(s.root, s.seed, kills=s(2, 10))),
+    Check("postgres", lambda s: lose_postgres(s.bootstrap, s.root, s.seed, away=s(5, 10))),
+    Check("storm", lambda s: storm(s.bootstrap, s.root, s.seed, comings=s(4, 20))),
+)

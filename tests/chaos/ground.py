@@ -1,0 +1,233 @@
+"""Where faults are made: a topic and a group of their own, workers as processes, a load, and somebody who watches the log.
+
+    async with ground(bootstrap, root, seed=1, plan=Plan(1000, 12, 2, 6)) as field:
+        await field.start("worker-A", "worker-B")
+        field.load.top_up()
+        ...
+        field.judge(report)
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
+from random import Random
+from uuid import uuid4
+
+from runfold.audit import Auditor
+from runfold.config import Settings
+from runfold.core.events import Delivery, Status
+from runfold.log.codec import Codec
+from runfold.log.kafka import KafkaCommands, create_topic
+from runfold.log.kafka.source import KafkaSource
+from runfold.log.partitioner import partition_of
+from tests.cases.harness_processes import Processes
+from tests.chaos import ledger
+from tests.chaos.figures import Report
+from tests.chaos.ledger import Ledger
+from tests.chaos.load import Load, Plan
+from tests.chaos.watcher import Lease, Watcher
+
+ENTRY = ("-c", "from tests.chaos.worker_process import main; main()")
+APP = "tests.chaos.worker_process:app"
+START_SECONDS = 90.0  # for workers, which have much to import on a busy machine
+PATIENCE = 30.0  # for what must come
+AUDIT_SECONDS = 30.0  # without a record before the end
+FIXED = {"RUNFOLD_LOG_FORMAT": "ecs", "ANTHROPIC_API_KEY": "unused"}
+
+
+class Ground:
+    """Made by `ground`. What is waited for is looked at again at every batch of records."""
+
+    def __init__(self, settings: Settings, partitions: int, root: Path, draw: Random, environment: Mapping[str, str]) -> None:
+        self.settings, self.partitions, self.draw = settings, partitions, draw
+        self._change = asyncio.Event()
+        self.ledger = Ledger(root / "ledger")
+        self.watcher = Watcher(settings, self._changed)
+        marker = str(self.ledger.path)
+        self.processes = Processes(root, {**environment, ledger.PATH: marker}, f"{ledger.PATH}={marker}", self._changed)
+        self.load: Load | None = None
+
+    def _changed(self) -> None:
+        if self.load is not None:
+            self.load.top_up()
+        self._change.set()
+        self._change = asyncio.Event()
+
+    # ---- what a check does
+
+    async def start(self, *names: str, **settings: object) -> None:
+        """Workers, side by side, until each owns a partition. ``settings`` are those of `Settings`."""
+        environment = {f"RUNFOLD_{key.upper()}": str(value) for key, value in settings.items()}
+        for name in names:
+            self.processes.start(name, entry=ENTRY, app=APP, environment=environment)
+        await self.until("workers to own partitions", lambda: all(map(self.watcher.owned_by, names)), START_SECONDS)
+
+    async def until(self, what: str, true: Callable[[], object], seconds: float = PATIENCE) -> bool:
+        """Whether ``true()`` within ``seconds``. Raises when a keeper ends that the check has not ended."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not true():
+                    if self.watcher.failure is not None:
+                        raise self.watcher.failure
+                    if ends := self.processes.ends():
+                        raise AssertionError(f"expected {what}\n" + "\n".join(ends))
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(0.5):  # some things change without a record
+                            await self._change.wait()
+                return True
+        return False
+
+    async def busy(self) -> None:
+        """Until as many runs as planned are open and each has begun."""
+        assert self.load is not None
+        wanted, load = self.load.plan.runs, self.load
+        load.top_up()
+
+        def all_begun() -> bool:
+            at = list(self.watcher.open.values())
+            return len(load.posted) >= wanted and len(at) >= 0.9 * wanted and len(self.watcher.starts) >= wanted
+
+        assert await self.until("the load to flow", all_begun, START_SECONDS), f"{len(self.watcher.starts)} steps, no more"
+
+    async def moved(self, before: Iterable[Lease], seconds: float = PATIENCE) -> dict[int, float]:
+        """Wait for the first event of a run under a newer lease of these partitions; when each came, as far as they came."""
+        leases = list(before)
+
+        def times() -> dict[int, float]:
+            found = {lease.partition: self.watcher.moved_since(lease.partition, lease.epoch) for lease in leases}
+            return {partition: at for partition, at in found.items() if at is not None}
+
+        await self.until("the partitions to go on", lambda: len(times()) == len(leases), seconds)
+        return times()
+
+    def leases_of(self, worker: str) -> list[Lease]:
+        return [self.watcher.leases[partition][-1] for partition in sorted(self.watcher.owned_by(worker))]
+
+    def partition_of(self, run_id: str) -> int:
+        return partition_of(run_id.encode(), self.partitions)
+
+    async def wait(self, seconds: float) -> None:
+        """Let the load flow."""
+        await self.until("time to pass", lambda: False, seconds)
+
+    # ---- verdicts that every check asks for
+
+    async def judge(
+        self, report: Report, *, killed: Iterable[int] = (), cancelled: Container[str] = (), ended: bool = False
+    ) -> None:
+        """What must hold whatever was done.
+
+        ``killed``: worker processes that could not finish; ``cancelled``: runs that need not succeed; ``ended``: wait for all.
+        """
+        await self._no_run_is_lost(report, cancelled, ended)
+        self._no_answer_is_paid_twice(report, set(killed))
+        report.none("stale records", self.watcher.stale)
+        report.none("unreadable", self.watcher.unreadable)
+        records, violations = await asyncio.to_thread(audit, self.settings)
+        report.say(f"audit of {records} records")
+        report.none("violations", violations)
+
+    async def _no_run_is_lost(self, report: Report, cancelled: Container[str], ended: bool) -> None:
+        """Every run that the log has acknowledged goes on, or ends."""
+        assert self.load is not None
+        load = self.load
+        if ended:
+            await load.stop()
+            await self.until("all runs to end", lambda: not load.posted - self.watcher.finished.keys(), PATIENCE * 2)
+            report.none("runs not ended", sorted(load.posted - self.watcher.finished.keys()))
+        else:
+            since, slowest = time.monotonic(), load.plan.slowest
+
+            def standing() -> list[str]:
+                return [run_id for run_id, at in list(self.watcher.open.items()) if at < since and run_id in load.posted]
+
+            await self.until("every run to go on", lambda: not standing(), 2 * slowest + PATIENCE)
+            report.none("runs standing still", standing())
+        wanted = {id_: end for id_, end in self.watcher.finished.items() if id_ in load.posted and id_ not in cancelled}
+        bad = {id_: end for id_, end in wanted.items() if end.status is not Status.SUCCEEDED}
+        report.none("runs not SUCCEEDED", [f"{id_} {end.status} {end.reason} {end.detail}" for id_, end in bad.items()])
+
+    def _no_answer_is_paid_twice(self, report: Report, killed: set[int]) -> None:
+        """A step is asked for again only when the process that asked first was killed before the answer was in the log."""
+        calls = self.ledger.acts("call")
+        steps: dict[tuple[str, ...], list[tuple[int, str]]] = {}
+        for act in calls:
+            steps.setdefault(act.words[:2], []).append((act.pid, act.words[3]))
+        repeats = sum(len(made) - 1 for made in steps.values())
+        wasted = [(pid, id_) for made in steps.values() for pid, id_ in made[:-1]]
+        in_flight = sum(act.pid in killed and act.words[3] not in self.watcher.used for act in calls)
+        report.say(f"model calls {len(calls)}, repeated {repeats}, in flight at kills {in_flight}")
+        report.wants(f"at most {in_flight} repeated calls, got {repeats}", repeats <= in_flight)
+        report.none("answers in the log and asked for again", [id_ for _, id_ in wasted if id_ in self.watcher.used])
+        report.none("repeated without a kill", [f"{id_} of {pid}" for pid, id_ in wasted if pid not in killed])
+
+
+def audit(settings: Settings) -> tuple[int, list[str]]:
+    """What `runfold verify-log` says of the topic: how many records, and what they break. Blocks."""
+    auditor = Auditor()
+    auditor.take(everything(settings))
+    return sum(part.records for part in auditor.partitions.values()), [str(each) for each in auditor.violations]
+
+
+def everything(settings: Settings) -> Iterator[Delivery]:
+    """The topic from its beginning to its end as of now. Blocks."""
+    with closing(KafkaSource(settings, Codec())) as source:
+        source.assign(dict.fromkeys(range(source.partitions), 0))
+        ends, deadline = dict(source.ends()), time.monotonic() + AUDIT_SECONDS
+        while any(source.reached()[partition] < end for partition, end in ends.items()):
+            if batch := source.poll(0.2):
+                yield from batch
+                deadline = time.monotonic() + AUDIT_SECONDS
+            assert time.monotonic() < deadline, f"the log cannot be read to its end: {source.reached()} of {ends}"
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """Of every worker: where the log is, and the clocks that it shares with the checks."""
+    names = ("bootstrap", "topic", "group", "session_timeout_ms", "heartbeat_ms", "max_model_calls")
+    return {f"RUNFOLD_{name.upper()}": str(getattr(settings, name)) for name in names} | FIXED
+
+
+@asynccontextmanager
+async def ground(
+    bootstrap: str,
+    root: Path,
+    *,
+    seed: int,
+    plan: Plan,
+    partitions: int = 12,
+    replication: int = 1,
+    session_ms: int = 6000,
+    heartbeat_ms: int = 500,
+) -> AsyncIterator[Ground]:
+    """A fresh topic and everything but the workers. At the end no process is left."""
+    name = f"chaos-{uuid4().hex[:8]}"
+    root = root / name
+    root.mkdir(parents=True)
+    settings = Settings(
+        bootstrap=bootstrap,
+        topic=name,
+        group=name,
+        max_model_calls=10_000,
+        session_timeout_ms=session_ms,
+        heartbeat_ms=heartbeat_ms,
+    )
+    await asyncio.to_thread(create_topic, settings, partitions, replication)
+    draw = Random(seed)
+    field = Ground(settings, partitions, root, draw, environment_of(settings))
+    commands = KafkaCommands(settings, Codec())
+    field.load = Load(plan, commands, draw, lambda: len(field.watcher.finished))
+    field.watcher.start()
+    try:
+        yield field
+    except BaseException:
+        for worker in field.processes.names:  # they may be in no state to end well, and what went wrong is to be seen
+            field.processes.kill_keeper(worker)
+        raise
+    finally:
+        field.load.flowing = False
+        left = await field.processes.close()
+        await field.watcher.stop()
+        await commands.close()
+    assert not left, left

@@ -1,0 +1,99 @@
+"""SIGSTOP beyond the session and SIGCONT: whoever was frozen wakes as a zombie, and must neither write nor act."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.cases.harness_processes import wait_for_end
+from tests.chaos.figures import Report
+from tests.chaos.ground import Ground, ground
+from tests.chaos.load import Plan
+
+WORKERS = ("worker-A", "worker-B", "worker-C")
+TARGET = 5.0  # seconds from SIGCONT until it owns something again, or has ended
+WHO = {"worker": ("worker",), "keeper": ("keeper",), "both": ("keeper", "worker")}
+
+
+async def freeze(bootstrap: str, root: Path, seed: int, rounds: int, session_ms: int) -> Report:
+    """Each round freezes a worker, a keeper, and both of one machine."""
+    report = Report(f"SIGSTOP beyond a session of {session_ms / 1000:g} s, {rounds} rounds of worker, keeper, both, seed {seed}")
+    plan = Plan(100, turns=8, fastest=0.2, slowest=2)
+    returns, acts, killed = list[float](), list[str](), list[int]()
+    async with ground(bootstrap, root, seed=seed, plan=plan, session_ms=session_ms, heartbeat_ms=session_ms // 12) as field:
+        await field.start(*WORKERS)
+        await field.busy()
+        for _ in range(rounds):
+            for who, parts in WHO.items():
+                name = field.draw.choice(WORKERS)
+                pid = field.ledger.pid_of("worker", name)
+                killed.append(pid)  # its steps may be repeated: another owner cannot know that it will wake
+                field.processes.killed.add(pid)
+                woken_at = await _freeze_and_wake(field, name, who, parts, report)
+                returns.append(await _returned(field, name, pid, woken_at))
+                acts += _new_effects(field, name, pid, woken_at)
+                await field.wait(field.draw.uniform(0.5, 1.5))
+        report.at_most("exits or owns again after waking max", max(returns), TARGET, " s")
+        report.none("new side effects after takeover", acts)
+        await field.judge(report, killed=killed)
+    return report
+
+
+async def _freeze_and_wake(field: Ground, name: str, who: str, parts: Sequence[str], report: Report) -> float:
+    """Freeze until others (or the keeper's next worker) have taken over, and a little longer; when it was woken."""
+    leases = field.leases_of(name)
+    pids = [field.ledger.pid_of(part, name) for part in parts]
+    at = time.monotonic()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        times = await field.moved(leases)
+        report.wants(f"all partitions of a frozen {who} to be taken over", len(times) == len(leases))
+        report.say(f"{who} frozen: taken over after {max(times.values(), default=float('nan')) - at:.1f} s")
+        await field.wait(field.draw.uniform(0.5, 1.5))
+    finally:
+        woken_at = time.monotonic()
+        for pid in pids:
+            with suppress(ProcessLookupError):  # a worker that is frozen alone has been replaced
+                os.kill(pid, signal.SIGCONT)
+    return woken_at
+
+
+async def _returned(field: Ground, name: str, pid: int, woken_at: float) -> float:
+    """Seconds after waking until it owned something again or was gone."""
+
+    def back() -> bool:
+        owns = any(lease.worker == name and lease.at > woken_at for leases in field.watcher.leases.values() for lease in leases)
+        return owns or wait_for_end(pid, 0)
+
+    came = await field.until("the woken to come back or end", back)
+    return time.monotonic() - woken_at if came else float("inf")
+
+
+def _new_effects(field: Ground, name: str, pid: int, woken_at: float) -> list[str]:
+    """What the woken process began although its start stands under a lease from before."""
+    fresh = {
+        (partition, lease.epoch)
+        for partition, leases in field.watcher.leases.items()
+        for lease in leases
+        if lease.worker == name and lease.at > woken_at
+    }
+
+    def is_ours(run_id: str, epochs: Sequence[int]) -> bool:
+        return any((field.partition_of(run_id), epoch) in fresh for epoch in epochs)
+
+    found = []
+    for act in field.ledger.acts("call", "tool", since=woken_at):
+        if act.pid != pid:
+            continue
+        run_id = act.words[0].partition("/")[0]
+        if act.kind == "tool":
+            epochs = field.watcher.keys.get(act.words[0], [])
+        else:
+            epoch = field.watcher.starts.get((run_id, int(act.words[1]), int(act.words[2])))
+            epochs = [] if epoch is None else [epoch]
+        if not is_ours(run_id, epochs):
+            found.append(f"{act.kind} {' '.join(act.words)} {act.at - woken_at:.2f} s after waking")
+    return found
