@@ -9,15 +9,27 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from runfold.audit import verify
 from runfold.core.errors import LogUnavailable, ModelFailure
-from runfold.core.events import Delivery, LeaseAcquired, Limits, ModelStepFailed, OwnerEvent, Reason, RunRequested
+from runfold.core.events import (
+    Delivery,
+    LeaseAcquired,
+    Limits,
+    ModelStepFailed,
+    OwnerEvent,
+    Reason,
+    RunRequested,
+    RunResumeRequested,
+)
 from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryMembership
 from runfold.log.wire import read
 from runfold.model.scripted import ScriptedModel
 from runfold.ports import ModelAnswer, ModelRequest, ToolCallRequest, ToolResult
 from runfold.simulation import explore, simulate
 from runfold.simulation.loop import VirtualLoop
+from runfold.worker import carrier
 from tests.contract.log_suite import run_on
 from tests.engine import Engine, Ledger, NoRetry, ScriptedTools, done, text, tool_use, turns
 
@@ -154,6 +166,37 @@ def test_an_end_counts_no_step_that_is_withdrawn() -> None:
         engine.grant([], proof, leaving=[0])
         await asyncio.sleep(10)
         assert engine.worker.held == frozenset()
+        assert verify(whole(broker)) == []
+
+    loop.run(play())
+
+
+def test_a_snapshot_that_a_command_overtakes_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 333: the worker took it for a sign that all its plans were wrong, and wrote results a second time."""
+    for name, value in {"BEHIND": 1, "FACTOR": 0, "LOOK_EVERY": 1}.items():
+        monkeypatch.setattr(carrier, name, value)
+    chance = Random(0)
+    loop = VirtualLoop(chance)  # type: ignore[abstract]
+
+    async def play() -> None:
+        broker = MemoryBroker(1, lambda: 1_750_000_000_000 + int(loop.time() * 1000))
+        broker.latency = 0.01
+        commands, run_id, ledger = MemoryCommands(broker), run_on(0), Ledger()
+        said = turns(*[tool_use((f"call_{n}", "tool", {})) for n in range(50)], text("done"))
+
+        async def reply(request: ModelRequest) -> ModelAnswer:
+            await asyncio.sleep(0.025)
+            return said(request)
+
+        engine = Engine(MemoryLog(broker), ScriptedModel(reply), ledger)
+        engine.grant([0], owning(broker))
+        await commands.send(RunRequested(run_id=run_id, agent="default", input="go"))
+        while run_id not in engine.notes.ended and loop.time() < 30:
+            command = RunResumeRequested(run_id=run_id, command_id=f"{loop.time()}", requested_by="test")
+            await commands.send(command)
+            await asyncio.sleep(chance.uniform(0, 0.1))
+        await engine.close()
+        assert len(ledger.model_calls) == 51
         assert verify(whole(broker)) == []
 
     loop.run(play())

@@ -42,6 +42,11 @@ class Rates:
     stop_broker: float = 2
     jump_clock: float = 2  # of the broker
 
+    @property
+    def kills_nobody(self) -> bool:
+        """Whether only planned restarts happen, if anything does."""
+        return replace(self, restart=0) == CALM
+
 
 PER_MINUTE = (
     "kill_worker",
@@ -74,7 +79,7 @@ class Plan:
     @property
     def planned(self) -> bool:
         """Whether nothing but planned restarts happens, and these have time: then nothing may be done twice."""
-        return self.drain == LONG_DRAIN and replace(self.rates, restart=0) == CALM
+        return self.drain == LONG_DRAIN and self.rates.kills_nobody
 
 
 class Chance(Random):

@@ -109,9 +109,16 @@ class Clients:
             await self._insist(self._chance.choice(list(self.accepted.values())))
 
     async def _poison(self) -> None:
+        """What nobody can read, of no run, or of one that there is: then perhaps in its owner's name."""
         chance = self._chance
         key = chance.choice((None, b"no run id", self._new_id().encode()))
-        self._broker.put(chance.randrange(self._plan.partitions), key, chance.choice(WRONG))
+        lane = None
+        partition = chance.randrange(self._plan.partitions)
+        if self.accepted and chance.happens(0.4):
+            key = chance.choice(list(self.accepted)).encode()
+            partition = partition_of(key, self._plan.partitions)
+            lane = chance.choice((None, b"anybody:1"))
+        self._broker.put(partition, key, chance.choice(WRONG), lane=lane)
 
     async def _forge(self) -> None:
         """What an owner wrote under an older lease comes up now, outside any transaction."""

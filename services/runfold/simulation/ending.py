@@ -1,6 +1,7 @@
 """What must hold when every fault is healed and nothing moves any more.
 
-E1  every accepted run has ended or says what it waits for, as its script, its limits or a cancel has it
+E1  every accepted run has ended or says what it waits for, as its script, its limits or a cancel has it; but for those with a
+    record that only a newer build may be able to read
 E2  the state of each live worker is the fold of the log
 E3  every partition has one owner, no transaction is open, its group offset is at the end
 E4  every record that nobody can read is in the dead-letter topic
@@ -34,9 +35,17 @@ CUT_SHORT = {  # reasons that a script does not foresee
     Reason.CONFIG,
     Reason.OUTCOME_UNKNOWN,
     Reason.CRASH_LOOP,
+    Reason.MAX_TOKENS,
+    Reason.UNREADABLE_RECORD,
 }
 
-INTERRUPTED = {Reason.CANCEL, Reason.DEADLINE, Reason.NO_PROGRESS, Reason.OUTCOME_UNKNOWN}  # with a call under way
+INTERRUPTED = {  # with a call under way
+    Reason.CANCEL,
+    Reason.DEADLINE,
+    Reason.NO_PROGRESS,
+    Reason.OUTCOME_UNKNOWN,
+    Reason.UNREADABLE_RECORD,
+}
 
 
 def complaints_at_the_end(world: "World") -> Iterator[str]:
@@ -61,7 +70,8 @@ def complaints_at_the_end(world: "World") -> Iterator[str]:
 def _in_vain(world: "World") -> Iterator[str]:
     for attempt in world.referee.in_vain() if world.plan.planned else ():
         run = world.referee.run(attempt[0])
-        if run is not None and run.reason not in INTERRUPTED and not world.referee.resumed[run.id]:
+        excused = run is None or run.reason in INTERRUPTED or world.referee.resumed[run.id] or run.id in world.referee.parked
+        if not excused:
             yield f"E5: the call for {attempt} has no result"
 
 
@@ -69,6 +79,8 @@ def _of_run(world: "World", run_id: str) -> Iterator[str]:
     run, script = world.referee.run(run_id), world.scripts[run_id]
     if run is None:
         yield f"E1: run {run_id} was accepted and is not in the log"
+    elif run_id in world.referee.parked and not run.status.final:
+        return
     elif not run.status.final and run.status is not Status.SUSPENDED:
         yield f"E1: run {run_id} is {run.status} and nothing moves: {run}"
     elif run.reason not in CUT_SHORT and run.status is not script.status:

@@ -17,8 +17,8 @@ from runfold.worker.worker import Worker
 if TYPE_CHECKING:
     from runfold.simulation.world import World
 
-POLL_SECONDS = 0.2
-REPEAT_SECONDS = 0.6  # an unchanged grant is said again
+POLL_SECONDS = 0.3
+REPEAT_SECONDS = 0.9  # an unchanged grant is said again
 FROZEN_SECONDS = 1.0  # between two looks at the worker: we were not running
 SILENCE_SECONDS = 5.0  # a worker that has not answered for so long is replaced
 FORK_SECONDS = 0.2

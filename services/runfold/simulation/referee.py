@@ -88,6 +88,7 @@ class Referee:
         self.books = [Book(number) for number in range(partitions)]
         self.forged: set[tuple[int, int]] = set()
         self.unreadable: list[Unreadable] = []
+        self.parked: set[str] = set()  # what the keys say of records that a newer build may be able to read
         self.records: Counter[str] = Counter()  # by type
         self.executions: Counter[str] = Counter()  # by idempotency key
         self.resumed: Counter[str] = Counter()  # by run
@@ -119,6 +120,8 @@ class Referee:
             self._complain(complaint)
         if isinstance(delivery, Record):
             self._count(book, delivery)
+        elif delivery.problem is Problem.UNKNOWN_SCHEMA and delivery.key:
+            self.parked.add(delivery.key.decode())
         elif delivery.problem is not Problem.NULL_VALUE:
             self.unreadable.append(delivery)
 

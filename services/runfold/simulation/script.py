@@ -10,10 +10,10 @@ from runfold.simulation.chance import Chance
 
 MAX_TOKENS = 1000  # of the agent's definition
 HUGE = 700_000  # characters of an answer that fills a transaction
-TOOLS = ("read", "write", "charge", "alone", "flaky", "slow", "stuck", "missing")
-WEIGHTS = (4, 4, 3, 2, 2, 2, 1, 1)
-LAST_TURNS = ("end_turn", "refusal", "unheard_of", "model_context_window_exceeded", "no content")
-LAST_WEIGHTS = (40, 1, 1, 1, 1)
+TOOLS = ("read", "write", "charge", "alone", "flaky", "slow", "stuck", "deadly", "missing")
+WEIGHTS = (40, 40, 30, 20, 20, 20, 10, 1, 10)
+LAST_TURNS = ("end_turn", "refusal", "unheard_of", "model_context_window_exceeded", "no text", "too long " * 100)
+LAST_WEIGHTS = (40, 1, 1, 1, 1, 1)
 ENDS = {"end_turn": Status.SUCCEEDED, "unheard_of": Status.SUSPENDED}
 
 
@@ -53,7 +53,7 @@ def script(run_id: str, chance: Chance) -> Script:
     turns = tuple(_middle(number, chance) for number in range(1, chance.randint(1, 5)))
     stop = chance.choices(LAST_TURNS, LAST_WEIGHTS)[0]
     text = f"answer of {run_id}" + "!" * (HUGE if chance.happens(0.01) else 0)
-    if stop == "no content":
+    if stop == "no text":
         return Script((*turns, Turn([{"type": "text"}], "end_turn")), Status.FAILED)
     last = Turn([{"type": "text", "text": text}], stop, _needs(chance))
     return Script((*turns, last), ENDS.get(stop, Status.FAILED), text)
@@ -72,4 +72,4 @@ def _middle(number: int, chance: Chance) -> Turn:
 
 
 def _needs(chance: Chance) -> int:
-    return chance.choice((100, 100, 100, 100, 2 * MAX_TOKENS, 4 * MAX_TOKENS))
+    return chance.choices((100, 2 * MAX_TOKENS, 4 * MAX_TOKENS, 8 * MAX_TOKENS), (80, 15, 15, 1))[0]

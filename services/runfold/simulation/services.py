@@ -23,6 +23,7 @@ POLICIES = {
     "flaky": ToolPolicy(SideEffect.READ),
     "slow": ToolPolicy(SideEffect.WRITE),
     "stuck": ToolPolicy(SideEffect.WRITE, repeatable=False),
+    "deadly": ToolPolicy(SideEffect.READ),
 }
 FAILURES = (
     (Reason.RATE_LIMITED, True, 2.0),
@@ -59,6 +60,8 @@ class SimulatedModel:
             await asyncio.sleep(MODEL_TIMEOUT)
             raise ModelFailure(Reason.MODEL_TIMEOUT, "it never answered", retryable=True)
         await asyncio.sleep(chance.seconds(0.5, 20))
+        if chance.happens(0.005):
+            raise RuntimeError("a fault of the model adapter")
         if chance.happens(0.08):
             reason, retryable, after = chance.choices(FAILURES, FAILURE_WEIGHTS)[0]
             raise ModelFailure(reason, "as the seed has it", retryable=retryable, retry_after=after, usage=Usage(input_tokens=1))
@@ -70,6 +73,7 @@ class SimulatedTools:
 
     def __init__(self, chance: Chance, rates: Rates, watcher: Watcher) -> None:
         self._chance, self.rates, self._watcher = chance, rates, watcher
+        self._tame = rates.kills_nobody
 
     def policy(self, name: str) -> ToolPolicy:
         return POLICIES.get(name, ToolPolicy())
@@ -80,6 +84,8 @@ class SimulatedTools:
         chance = self._chance
         self._watcher.tool_called(request, self.policy(request.name))
         await self._maybe_crash()
+        if request.name == "deadly" and not self._tame:
+            await die()
         if request.name == "stuck" and chance.happens(0.5):
             await asyncio.sleep(TOOL_TIMEOUT)
             return ToolResult(ToolStatus.TIMED_OUT, '"timed out"')

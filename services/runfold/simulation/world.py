@@ -104,7 +104,7 @@ class World:
 
     def _rests(self, run_id: str) -> bool:
         run = self.referee.run(run_id)
-        return run is not None and (run.status.final or run.status is Status.SUSPENDED)
+        return run is not None and (run.status.final or run.status is Status.SUSPENDED or run_id in self.referee.parked)
 
 
 class Observer:

@@ -24,6 +24,7 @@ from runfold.core.events import (
     RunEvent,
     RunFinished,
     RunResumeRequested,
+    RunSnapshotted,
     ToolStepStarted,
     Unreadable,
 )
@@ -189,12 +190,20 @@ class Partition:
             self._acquired(record)
         elif isinstance(event, LeaseAcquired):
             return
+        elif own and isinstance(event, RunSnapshotted):
+            self._passed_over(record, event.run_id)
         elif own:
             self._resynchronise(event.run_id)
         elif record.offset >= self._inherited.next:
             self.resources.observer.ignored(record, why)
             if why is Ignored.AFTER_END and self.owned and isinstance(event, RunCancelRequested | RunResumeRequested):
                 self._reject(event)
+
+    def _passed_over(self, snapshot: Record, run_id: str) -> None:
+        """A command came between a snapshot and the log: the fold goes on without it, and so do we."""
+        if (flow := self.flows.get(run_id)) is not None:
+            flow.read(snapshot, flow.run, own=True)
+            self._touched[run_id] = flow
 
     def _resynchronise(self, run_id: str) -> None:
         """The fold did not take an event that we thought it would: what is ahead of the log is not to be trusted."""
