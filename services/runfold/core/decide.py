@@ -10,7 +10,7 @@ from collections.abc import Collection
 from runfold.core import guards
 from runfold.core.decisions import Begin, CallModel, Decision, Finish, Reject, Resume, RunTools, Suspend, WaitUntil
 from runfold.core.events import Reason, Rejection, RunResumeRequested, Status
-from runfold.core.run import Call, Run
+from runfold.core.run import Call, ModelStep, Run
 
 MAX_STARTS = 4  # starts of one step that ended without a result: then it is taken for what kills the workers
 MAX_TRUNCATED = 3  # answers in a row cut by max_tokens, each asked for with twice the room of the one before
@@ -61,10 +61,21 @@ def _model(run: Run, now: int, busy: Collection[Attempt]) -> list[Decision]:
         return []
     if step.retry_at is not None and now < step.retry_at:
         return []
-    if step.attempt - step.failures >= MAX_STARTS:
+    if _deaths(step) >= MAX_STARTS:
         return [Suspend(Reason.CRASH_LOOP, f"model step {step.seq} was started {step.attempt} times and its worker died")]
     tripped = _hopeless(run) or guards.exhausted(run, step.seq) or _too_little(run)
     return [tripped or CallModel(step.seq, step.attempt + 1, _reserve(run))]
+
+
+def has_one_start_left(step: ModelStep | Call) -> bool:
+    """Whether the next death would suspend the run. What was under way beside a step that kills has died as often as that one: to
+    tell them apart, a worker makes such starts one at a time."""
+    return _deaths(step) >= MAX_STARTS - 1
+
+
+def _deaths(step: ModelStep | Call) -> int:
+    """Starts without a result, since a person last resumed the run."""
+    return step.attempt - (step.failures if isinstance(step, ModelStep) else step.forgiven)
 
 
 def _in_hand(seq: int, attempt: int, is_open: bool, busy: Collection[Attempt]) -> bool:
@@ -122,7 +133,7 @@ def _stuck(call: Call) -> Suspend | None:
     if call.open and not call.repeatable:
         detail = f"tool {call.name!r} (tool_use {call.id}) was started and its outcome is not known; it can't be repeated"
         return Suspend(Reason.OUTCOME_UNKNOWN, detail[:500], call.id)
-    if call.open and call.attempt - call.forgiven >= MAX_STARTS:
+    if call.open and _deaths(call) >= MAX_STARTS:
         detail = f"tool {call.name!r} (tool_use {call.id}) was started {call.attempt} times and its worker died"
         return Suspend(Reason.CRASH_LOOP, detail[:500], call.id)
     return None

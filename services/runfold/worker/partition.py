@@ -317,7 +317,7 @@ class Partition:
         if event.epoch != self.planner.epoch:
             event = replace(event, epoch=self.planner.epoch)
         self.lane.submit(event)
-        flow.plan(event, self.clock.now(), self.planner.slots_of(event))
+        flow.plan(event, self.clock.now(), self.planner.slots_of(event, flow.ahead))
 
     def _wake(self, flow: Flow, at: int) -> None:
         """Look at the run again at broker time ``at``. A timer that comes earlier is left: it sets the next one."""

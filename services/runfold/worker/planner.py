@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import assert_never
 
-from runfold.core.decide import decide
+from runfold.core.decide import decide, has_one_start_left
 from runfold.core.decisions import Begin, CallModel, Decision, Finish, Reject, Resume, RunTools, Suspend, WaitUntil
 from runfold.core.errors import ConfigError
 from runfold.core.events import (
@@ -19,7 +19,7 @@ from runfold.core.events import (
     Status,
     ToolStepStarted,
 )
-from runfold.core.run import Call, Run, replace_limits
+from runfold.core.run import Call, ModelStep, Run, replace_limits
 from runfold.ports import Tools
 from runfold.worker.flow import Flow
 from runfold.worker.resources import Resources
@@ -51,15 +51,20 @@ class Planner:
                 events += self._events(decision, flow, poke)
         return events, wake
 
-    def slots_of(self, event: RunEvent) -> Slots | None:
-        """Of what an event of `next_events` has taken one."""
+    def slots_of(self, event: RunEvent, run: Run) -> Slots | None:
+        """Of what an event of `next_events` has taken one; ``run`` as it was then."""
         match event:
             case ModelStepStarted():
-                return self.resources.model_slots
-            case ToolStepStarted():
-                return self.resources.tool_slots
+                return self._slots_for(run.step)
+            case ToolStepStarted(seq=seq):
+                return self._slots_for(next(call for call in run.calls if call.seq == seq))
             case _:
                 return None
+
+    def _slots_for(self, step: ModelStep | Call) -> Slots:
+        if has_one_start_left(step):
+            return self.resources.last_slots
+        return self.resources.model_slots if isinstance(step, ModelStep) else self.resources.tool_slots
 
     def _events(self, decision: Decision, flow: Flow, poke: Poke) -> list[RunEvent]:
         run = flow.ahead
@@ -103,7 +108,7 @@ class Planner:
         return started
 
     def _model_step(self, decision: CallModel, run: Run, poke: Poke) -> list[RunEvent]:
-        if not self.resources.model_slots.take(run.id, poke):
+        if not self._slots_for(run.step).take(run.id, poke):
             return []
         return [
             ModelStepStarted(
@@ -129,7 +134,7 @@ class Planner:
             beside = [*open_calls, *calls[: len(started)]]
             if beside and not all(tools.policy(other.name).parallel for other in (call, *beside)):
                 break
-            if not self.resources.tool_slots.take(run.id, poke):
+            if not self._slots_for(call).take(run.id, poke):
                 break
             started.append(step)
         return started

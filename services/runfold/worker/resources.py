@@ -59,6 +59,8 @@ class Resources:
     draw: Callable[[], float] = random.random
     model_slots: Slots = field(init=False)
     tool_slots: Slots = field(init=False)
+    last_slots: Slots = field(init=False)  # one, for steps that have one start left: should it kill us, it is the one
 
     def __post_init__(self) -> None:
         self.model_slots, self.tool_slots = Slots(self.max_model_calls), Slots(self.max_tool_calls)
+        self.last_slots = Slots(1)
