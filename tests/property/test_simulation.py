@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from runfold.audit import verify
+from runfold.audit import Violation, verify
 from runfold.core.errors import LogUnavailable, ModelFailure
 from runfold.core.events import (
     Delivery,
@@ -20,6 +20,7 @@ from runfold.core.events import (
     ModelStepFailed,
     OwnerEvent,
     Reason,
+    Record,
     RunRequested,
     RunResumeRequested,
 )
@@ -200,6 +201,52 @@ def test_a_snapshot_that_a_command_overtakes_is_passed_over(monkeypatch: pytest.
         assert verify(whole(broker)) == []
 
     loop.run(play())
+
+
+def spoiled_while(when: str) -> list[Violation]:
+    """What the log breaks when a record that nobody can read, in the owner's name, comes up in a run while ``when``."""
+    loop = VirtualLoop(Random(0))  # type: ignore[abstract]
+
+    async def play() -> list[Violation]:
+        broker = MemoryBroker(1, lambda: 1_750_000_000_000 + int(loop.time() * 1000))
+        broker.latency = 0.01
+        commands, run_id, ledger = MemoryCommands(broker), run_on(0), Ledger()
+        said = turns(tool_use(("a", "tool", {})), text("done"))
+
+        def spoil() -> None:
+            broker.put(0, run_id.encode(), None, lane=b"anybody:1")
+
+        def reply(request: ModelRequest) -> ModelAnswer:
+            if when == "its end is under way" and request.seq == 3:
+                loop.call_later(0.005, spoil)  # before the end is written, and read before it
+            return said(request)
+
+        async def body(request: ToolCallRequest) -> ToolResult:
+            if when == "a tool runs" and request.attempt == 1:
+                loop.call_later(0.001, spoil)
+                await asyncio.sleep(10)
+            return done("late")
+
+        engine = Engine(MemoryLog(broker), ScriptedModel(reply), ledger, tools=ScriptedTools(ledger, body))
+        engine.grant([0], owning(broker))
+        await commands.send(RunRequested(run_id=run_id, agent="default", input="go"))
+        await asyncio.sleep(1)
+        await commands.send(RunResumeRequested(run_id=run_id, command_id="1", requested_by="test"))
+        await engine.notes.until(lambda: run_id in engine.notes.ended)
+        await engine.close()
+        return verify(delivery for delivery in whole(broker) if isinstance(delivery, Record))
+
+    return loop.run(play()) or []
+
+
+def test_a_run_whose_end_is_under_way_is_not_suspended_for_a_record_that_cannot_be_read() -> None:
+    """Seed 1239: RunSuspended was written behind RunFinished."""
+    assert spoiled_while("its end is under way") == []
+
+
+def test_what_an_unreadable_record_stopped_may_begin_again() -> None:
+    """Seed 1208: verify-log took it for a step that begins while it is under way."""
+    assert spoiled_while("a tool runs") == []
 
 
 def _have_ended(engine: Engine, *run_ids: str) -> bool:

@@ -149,8 +149,11 @@ class Trace:
             step.open, step.over = False, over
 
     def _resume(self, event: RunResumed) -> None:
-        """The step that the run stood at may begin again: a model step without an answer, or the call of unknown outcome."""
-        self.suspended = None
+        """The step that the run stood at may begin again: a model step without an answer, or the call of unknown outcome.
+
+        So may whatever was under way when a record that nobody can read stopped the run: it was aborted.
+        """
+        aborted, self.suspended = self.suspended is Reason.UNREADABLE_RECORD, None
         self.resumes.discard(event.command_id)
         changed = {name: getattr(event, name) for name in ("token_budget", "cost_ceiling", "max_steps")}
         self.limits = replace(self.limits, **{name: value for name, value in changed.items() if value is not None})
@@ -159,6 +162,8 @@ class Trace:
                 step.open = step.over = False
             elif step.call is not None and step.call[1] == self.waiting and not step.over:
                 step.open = False
+            elif aborted:
+                step.epoch = -1
 
     def _pay(self, event: ModelStepCompleted) -> None:
         self.usage += event.usage

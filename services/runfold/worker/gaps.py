@@ -104,7 +104,7 @@ class Gaps:
     def suspension(self, run: Run) -> Suspend | None:
         """What an owner must write before anything else for a run that is spoiled. ``run``: with all that is written already."""
         gap = self._spoiled.get(run.id)
-        if gap is None or _waits(run):
+        if gap is None or _waits(run) or run.status.final:
             return None
         left = gap.last
         detail = f"the record at {left.partition}/{left.offset} cannot be read, the run can go on without it: {left.detail}"
