@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]  # where `python -m tests…` is understood
 CLI = ("-m", "runfold.cli")
 HELD = ("-c", "from tests.cases.harness_worker import main; main()")
 APP = "tests.cases.apps:app"
+BUSY = 3.0  # processes that run or want to, per core: two are a test's own
 STOP_SECONDS = 40.0  # for a drain
 LEFT_SECONDS = 10.0  # that an orphan has to notice that it is one
 
@@ -169,6 +170,11 @@ def wait_for_end(pid: int, seconds: float) -> bool:
         return bool(select.select([watched], [], [], seconds)[0])
     finally:
         os.close(watched)
+
+
+def busy() -> bool:
+    """Whether this machine has so much else to do that nothing can be said of how long something takes."""
+    return os.getloadavg()[0] > BUSY * (os.cpu_count() or 1)
 
 
 def free_port() -> int:
