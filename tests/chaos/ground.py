@@ -217,7 +217,7 @@ async def ground(
     draw = Random(seed)
     field = Ground(settings, partitions, root, draw, environment_of(settings))
     commands = KafkaCommands(settings, Codec())
-    field.load = Load(plan, commands, draw, lambda: len(field.watcher.finished))
+    field.load = Load(plan, commands, draw, field.watcher.finished.keys())
     field.watcher.start()
     try:
         yield field

@@ -1,7 +1,7 @@
 """Runs that are always there: one that ends is followed by the next."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
@@ -29,10 +29,10 @@ class Plan:
 
 
 class Load:
-    """``ended`` says how many of its runs have ended; `top_up` after every change."""
+    """``ended`` are runs that have ended, its own and others; `top_up` after every change."""
 
-    def __init__(self, plan: Plan, commands: Commands, draw: Random, ended: Callable[[], int]) -> None:
-        self.plan, self._commands, self._draw, self.ended = plan, commands, draw, ended
+    def __init__(self, plan: Plan, commands: Commands, draw: Random, ended: Set[str]) -> None:
+        self.plan, self._commands, self._draw, self._ended = plan, commands, draw, ended
         self.posted: set[str] = set()  # acknowledged by the log: none of them may be lost
         self._asking: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -41,7 +41,7 @@ class Load:
     def top_up(self) -> None:
         if not self.flowing:
             return
-        missing = self.plan.runs + self.ended() - len(self.posted) - len(self._asking)
+        missing = self.plan.runs - len(self.posted - self._ended) - len(self._asking)
         for _ in range(missing):
             task = asyncio.create_task(self._post(str(UUID(int=self._draw.getrandbits(128), version=4))))
             self._asking.add(task)
