@@ -22,7 +22,6 @@ ROOT = Path(__file__).parents[2]  # where `python -m tests…` is understood
 CLI = ("-m", "runfold.cli")
 HELD = ("-c", "from tests.cases.harness_worker import main; main()")
 APP = "tests.cases.apps:app"
-BUSY = 3.0  # processes that run or want to, per core: two are a test's own
 STOP_SECONDS = 40.0  # for a drain
 LEFT_SECONDS = 10.0  # that an orphan has to notice that it is one
 
@@ -172,9 +171,9 @@ def wait_for_end(pid: int, seconds: float) -> bool:
         os.close(watched)
 
 
-def busy() -> bool:
-    """Whether this machine has so much else to do that nothing can be said of how long something takes."""
-    return os.getloadavg()[0] > BUSY * (os.cpu_count() or 1)
+def slowness() -> float:
+    """What limits on time are multiplied with: 1 on a machine that has nothing else to do, more the more wait for a core."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def free_port() -> int:
