@@ -1,10 +1,12 @@
 """What becomes of runs whose records cannot all be read (`runfold.worker.gaps`)."""
 
+from uuid import uuid4
+
 import pytest
 
 from runfold.core.events import Delivery, Problem, Reason, Record, RunFinished, RunSuspended, Status, Unreadable, Usage
 from runfold.core.shard import OVERLAP, Shard
-from runfold.worker.gaps import Gaps
+from runfold.worker.gaps import MOST_REQUESTS, Gaps
 from tests.logs import RunScript, ScriptedLog
 
 
@@ -172,3 +174,12 @@ def test_the_end_of_a_run_closes_its_gaps(log: ScriptedLog, run: RunScript, prob
     run.finish(Status.CANCELLED, Reason.CANCEL)
     gaps, _, _ = told(log)
     assert run.id not in gaps
+
+
+def test_requests_that_only_a_newer_build_can_read_do_not_hold_the_low_watermark_without_limit(log: ScriptedLog) -> None:
+    """Anybody can write them: the first ones wait, the rest are a matter for the dead-letter topic."""
+    for _ in range(MOST_REQUESTS + 3):
+        unreadable(log, str(uuid4()), Problem.UNKNOWN_SCHEMA, owner=False, kind=b"RunRequested")
+    gaps, _, said = told(log)
+    assert len(gaps.parked) == MOST_REQUESTS
+    assert said == [Reason.NEEDS_NEWER_VERSION] * MOST_REQUESTS + [None] * 3

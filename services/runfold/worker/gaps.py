@@ -9,7 +9,7 @@
 A gap closes with a snapshot: whoever wrote it had read the record. All is derived from the log, so a restart forgets no gap.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runfold.core.decisions import Suspend
 from runfold.core.events import (
@@ -28,6 +28,7 @@ from runfold.core.shard import Ignored, Shard
 from runfold.log.wire import is_run_id
 
 LONGEST = 500  # characters of a suspension's detail
+MOST_REQUESTS = 100  # of a schema that this build does not know, waiting in one partition for a build that does
 
 
 @dataclass(slots=True)
@@ -81,9 +82,16 @@ class Gaps:
         return Reason.UNREADABLE_RECORD
 
     def _may_begin(self, delivery: Unreadable, run_id: str) -> bool:
-        """Whether it may be the first record of an open run: what an owner carried forward, or a newer kind of request."""
-        begins = delivery.from_owner or delivery.type_header == RunRequested.__name__.encode()
-        return begins and is_run_id(delivery.key or b"") and not self._shard.has_ended(run_id)
+        """Whether it may be the first record of an open run: what an owner carried forward, or a newer kind of request.
+
+        Requests are anybody's to write, and each one holds the low watermark: of those only the first `MOST_REQUESTS` wait.
+        """
+        if not is_run_id(delivery.key or b"") or self._shard.has_ended(run_id):
+            return False
+        if delivery.from_owner or run_id in self._parked:
+            return True
+        asked = delivery.type_header == RunRequested.__name__.encode()
+        return asked and sum(not gap.from_owner for gap in self._parked.values()) < MOST_REQUESTS
 
     def read(self, record: Record, outcome: Run | Ignored) -> None:
         """A record that closes gaps, or does not."""
@@ -121,8 +129,9 @@ def _waits(run: Run) -> bool:
 
 
 def _note(gaps: dict[str, Gap], run_id: str, delivery: Unreadable) -> None:
-    gap = gaps.setdefault(run_id, Gap(delivery, delivery))
-    gap.last, gap.from_owner = delivery, gap.from_owner or delivery.from_owner
+    slim = replace(delivery, value=None)  # where it is will do
+    gap = gaps.setdefault(run_id, Gap(slim, slim))
+    gap.last, gap.from_owner = slim, gap.from_owner or delivery.from_owner
 
 
 def _close(gaps: dict[str, Gap], event: RunSnapshotted) -> None:
