@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from runfold.audit import Violation, verify
+from runfold.core.decisions import Finish, WaitUntil
 from runfold.core.errors import LogUnavailable, ModelFailure
 from runfold.core.events import (
     Delivery,
@@ -22,7 +23,9 @@ from runfold.core.events import (
     Reason,
     Record,
     RunRequested,
+    RunResumed,
     RunResumeRequested,
+    Status,
 )
 from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryMembership
 from runfold.log.wire import read
@@ -30,6 +33,7 @@ from runfold.model.scripted import ScriptedModel
 from runfold.ports import ModelAnswer, ModelRequest, ToolCallRequest, ToolResult
 from runfold.simulation import explore, simulate
 from runfold.simulation.loop import VirtualLoop
+from runfold.testing import given
 from runfold.worker import carrier
 from tests.contract.log_suite import run_on
 from tests.engine import Engine, Ledger, NoRetry, ScriptedTools, done, text, tool_use, turns
@@ -242,6 +246,18 @@ def spoiled_while(when: str) -> list[Violation]:
 def test_a_run_whose_end_is_under_way_is_not_suspended_for_a_record_that_cannot_be_read() -> None:
     """Seed 1239: RunSuspended was written behind RunFinished."""
     assert spoiled_while("its end is under way") == []
+
+
+def test_a_final_answer_outlives_a_record_that_cannot_be_read() -> None:
+    """Seed 3438: once resumed, the run asked the model again, although the answer to be followed was in the log."""
+    answered = given().started().answers({"type": "text", "text": "done"})
+    stopped = answered.suspended(Reason.UNREADABLE_RECORD)
+    command = RunResumeRequested(run_id=stopped.run.id, command_id="1", requested_by="test")
+    resumed = stopped.when(command).when(
+        RunResumed(run_id=stopped.run.id, epoch=0, command_id="1", token_budget=None, cost_ceiling=None, max_steps=None)
+    )
+    assert stopped.decisions() == [WaitUntil(stopped.run.deadline)]
+    assert resumed.decisions() == answered.decisions() == [Finish(Status.SUCCEEDED, Reason.FINAL_ANSWER)]
 
 
 def test_what_an_unreadable_record_stopped_may_begin_again() -> None:

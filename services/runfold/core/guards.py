@@ -12,7 +12,7 @@ def ended(run: Run, now: int, since: int) -> Finish | Suspend | None:
     if run.inbox:
         command = run.inbox[0]
         return Finish(Status.CANCELLED, Reason.CANCEL, command.detail, command_id=command.command_id)
-    if run.verdict is not None:
+    if run.verdict is not None and run.status is not Status.SUSPENDED:
         return _follow(run)
     if now >= run.deadline:
         return Finish(Status.TIMED_OUT, Reason.DEADLINE, "the run's deadline passed")

@@ -381,7 +381,7 @@ def _suspended(run: Run, event: RunSuspended) -> Run:
         reason=event.reason,
         detail=event.detail,
         waiting_tool_use_id=event.tool_use_id,
-        verdict=None,
+        verdict=run.verdict if event.reason is Reason.UNREADABLE_RECORD else None,  # it is followed when the run goes on
     )
 
 
