@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from runfold.core.conversation import read_turn
 from runfold.core.decide import Attempt, decide
-from runfold.core.decisions import Begin, CallModel, Decision, Finish, RunTools, Suspend, WaitUntil
+from runfold.core.decisions import Begin, CallModel, Decision, Finish, Reject, Resume, RunTools, Suspend, WaitUntil
 from runfold.core.events import ModelStepCompleted, Reason, RunSuspended, ToolStatus, Usage
 from runfold.core.run import Call, Run
 from runfold.testing.fake_api.rules import complaints
@@ -86,6 +86,8 @@ class PureWorker:
                 return self.write(self.history.when(self.suspended(decision)))
             case Finish():
                 return self.write(self.history.finished(decision.status, decision.reason, decision.command_id))
+            case Resume() | Reject():
+                raise AssertionError("nobody asked this run to go on")
             case WaitUntil():
                 return True
             case _:

@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(path for root in ("services", "projector") for path in (ROOT / root).rglob("*.py") if path.stat().st_size)
 CORE = sorted((ROOT / "services" / "runfold" / "core").glob("*.py"))
-PURE = {"collections", "dataclasses", "decimal", "enum", "functools", "hashlib", "json", "math", "types", "typing", "runfold.core"}
+STANDARD = ("collections", "dataclasses", "decimal", "enum", "functools", "hashlib", "json", "math", "types", "typing")
+PURE = {*STANDARD, "runfold.core"}
 
 
 def test_import_contracts_hold() -> None:
