@@ -140,7 +140,8 @@ class Membership(Protocol):
         ...
 
     def leave(self) -> None:
-        """Give everything back (``revoked`` runs) and leave the group at once."""
+        """Give everything back (``revoked`` runs) and leave the group at once. A seat that is being left is not kept alive: what
+        takes long must be done before."""
         ...
 
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from runfold.core.events import Status, ToolStepStarted
 from runfold.testing import Script
-from tests.cases.harness import Scene, scene
+from tests.cases.harness import TEST_PROFILE, Scene, scene
 from tests.cases.harness_processes import slowness, wait_for_end
 from tests.cases.harness_world import Visit
 
@@ -24,6 +24,7 @@ SCRIPTS = {
     "held": Script().then_tool_use("toolu_a", "a", {"n": 1}).then_text("done"),
     "load": Script().then_tool_use("toolu_b", "b", {}).after(0.5).then_tool_use("toolu_c", "c", {}).after(0.5).then_text("done"),
 }
+SESSION_SECONDS = int(TEST_PROFILE["RUNFOLD_SESSION_TIMEOUT_MS"]) / 1000
 LOAD = 8  # runs at the same time
 
 
@@ -86,9 +87,24 @@ async def test_a_worker_ends_with_its_keeper(stage: Scene) -> None:
     await stage.check(run_id, interruptions=1)
 
 
+async def test_a_planned_stop_waits_for_a_step_that_outlasts_the_session(stage: Scene) -> None:
+    """As many model calls do: the seat in the group is kept until the step is in the log."""
+    await staff(stage, 4)
+    run_id, worker, _ = await held_in_a_tool(stage)
+    stopping = asyncio.create_task(stage.processes.stop(worker))
+    ended, _ = await asyncio.wait({stopping}, timeout=2 * SESSION_SECONDS)
+    assert not ended
+    stage.world.release("effect a")
+    await stopping
+    await stage.ended(run_id)
+    assert stage.owner(stage.partition_of(run_id)) != worker
+    assert starts(stage, run_id) == 1
+    await stage.check(run_id)
+
+
 async def test_planned_stops_under_load_repeat_no_model_call(stage: Scene) -> None:
     """SIGTERM: what is under way ends and is committed, nothing new begins, the next owner goes on from there."""
-    await stage.start(*(f"next-{number}" for number in range(1, 4)))
+    await staff(stage, 3)
     run_ids, stopped = list[str](), asyncio.Event()
 
     async def keep_running() -> None:
@@ -109,6 +125,11 @@ async def test_planned_stops_under_load_repeat_no_model_call(stage: Scene) -> No
     assert {stage.run(run_id).status for run_id in run_ids} == {Status.SUCCEEDED}
     assert sum(hit.conversation.startswith("load") for hit in stage.model.requests) == 3 * len(run_ids)
     await stage.check(*run_ids)
+
+
+async def staff(stage: Scene, workers: int) -> None:
+    """Have so many workers at least."""
+    await stage.start(*(f"next-{number}" for number in range(workers - len(stage.processes.names))))
 
 
 def deaths(stage: Scene, worker: str) -> int:

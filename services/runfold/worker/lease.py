@@ -39,7 +39,7 @@ class Keeper:
     def __init__(self, membership: Callable[[], Membership], hire: Hire, drain_seconds: float) -> None:
         """``membership`` makes a seat that is not joined yet; ``hire`` starts a worker and returns our end of its pipe."""
         self._seat, self._hire_one, self._grace = membership, hire, drain_seconds + GRACE_SECONDS
-        self._stopping = self._unfit = False
+        self._stopping = self._unfit = self._going = False
         self._held: frozenset[int] = frozenset()  # what the worker may still work on
         self._leaving: frozenset[int] = frozenset()
         self._deaths: deque[float] = deque(maxlen=DEATHS)
@@ -55,14 +55,15 @@ class Keeper:
         """Raises `LogError` when the seat is lost for good, `SystemExit` when no worker can start: then the process must end."""
         self._hire()
         while not self._stopping:
-            self.membership = self._seat()
+            self.membership, self._going = self._seat(), False
             self.membership.join(self._revoked)
             try:
                 while not (self._stopping or self._crash_loop()):
                     self.membership.poll(POLL_SECONDS)
                     self._tend()
+                self._let_finish()
             finally:  # also of an error: the process could not end with a seat that was not left
-                self.membership.leave()  # `_revoked` lets the worker finish; the others own everything at once
+                self.membership.leave()  # the others own everything at once
             if not self._stopping:
                 self._back_off()
         self._pipe.close()  # the worker ends
@@ -106,8 +107,9 @@ class Keeper:
         self._tended = now
 
     def _say(self) -> None:
-        now = time.monotonic()
-        grant = Grant(self.membership.owned - self._leaving, self._leaving, self.membership.proof, now)
+        now, owned = time.monotonic(), self.membership.owned
+        leaving = self._leaving | owned if self._going else self._leaving
+        grant = Grant(owned - leaving, leaving, self.membership.proof, now)
         news = (grant.partitions, grant.leaving, grant.proof) != (self._said.partitions, self._said.leaving, self._said.proof)
         if news:
             self._held, self._news_at = self._held | grant.partitions, now
@@ -134,19 +136,27 @@ class Keeper:
 
     # ---- the group
 
+    def _let_finish(self) -> None:
+        """Before the seat is left: from then on nothing keeps it alive, and a step may take longer than a session without it."""
+        self._going = True
+        self._wait_for_release(lambda: self._held, self.membership.poll)
+
     def _revoked(self, partitions: frozenset[int]) -> None:
         """Heartbeats go on meanwhile; only the partitions' next owner waits for us."""
         self._leaving = partitions
+        self._wait_for_release(lambda: self._held & partitions, lambda seconds: self._pipe.poll(seconds))
+        self._leaving = frozenset()
+
+    def _wait_for_release(self, held: Callable[[], frozenset[int]], pause: Callable[[float], object]) -> None:
         deadline = time.monotonic() + self._grace
         self._tend()
-        while self._held & partitions:
+        while partitions := held():
             if time.monotonic() > deadline:
                 log.error("partitions %s were not let go within %.0f s: the worker is killed", sorted(partitions), self._grace)
                 self._replace("was killed")
                 break
-            self._pipe.poll(POLL_SECONDS)
+            pause(POLL_SECONDS)
             self._tend()
-        self._leaving = frozenset()
 
     def _crash_loop(self) -> bool:
         return len(self._deaths) == DEATHS and self._deaths[-1] - self._deaths[0] < WINDOW

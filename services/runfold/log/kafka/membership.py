@@ -17,7 +17,7 @@ class KafkaMembership:
     """A `runfold.ports.Membership`. After `leave` it can `join` again, as a new member.
 
     ``revoked`` may use `proof` and `owned`, not `poll`. A revocation that blocks stops nothing else of this process, only the
-    new owner waits for it; heartbeats go on by themselves.
+    new owner waits for it; heartbeats go on by themselves. But not inside `leave`: librdkafka sends none once it is closing.
     """
 
     def __init__(self, settings: Settings) -> None:
