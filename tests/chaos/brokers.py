@@ -97,6 +97,6 @@ def _longest_gap(times: Sequence[float]) -> float:
 
 def _coordinator(bootstrap: str, group: str) -> int:
     """The node that coordinates the group."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     futures = admin.describe_consumer_groups([group])
     return int(futures[group].result(10).coordinator.id)
