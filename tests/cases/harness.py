@@ -26,9 +26,7 @@ from runfold.api import create_app
 from runfold.api.exchanges import Exchange
 from runfold.cli import wiring
 from runfold.config import Settings
-from runfold.core.events import Command, Delivery, LeaseAcquired, OwnerEvent, Record, RunFinished, RunRequested, ToolStepFinished
-from runfold.core.run import Run
-from runfold.core.shard import Shard
+from runfold.core.events import Command, LeaseAcquired, OwnerEvent, Record, RunRequested
 from runfold.log.codec import TYPE_HEADER, Codec, record_type
 from runfold.log.kafka import KafkaCommands, KafkaLog, KafkaTail, create_topic
 from runfold.log.kafka.message import Headers
@@ -36,6 +34,7 @@ from runfold.log.partitioner import partition_of
 from runfold.log.wire import LANE_HEADER, key_of
 from runfold.testing import FakeMessagesApi, Script
 from runfold_projector.store import Reader
+from tests.cases.harness_log import FollowedLog
 from tests.cases.harness_processes import APP, CLI, Background, Processes
 from tests.cases.harness_world import ADDRESS, Visit, World
 from tests.cases.oracles import Evidence, check
@@ -57,14 +56,13 @@ TEST_PROFILE = {  # short leases and short back-offs
 }
 
 
-class Scene:
-    """Made by `scene`. ``log`` is what is committed, by partition, and grows by itself."""
+class Scene(FollowedLog):
+    """Made by `scene`."""
 
     def __init__(self, settings: Settings, partitions: int, model: FakeMessagesApi) -> None:
-        self.settings, self.partitions, self.model = settings, partitions, model
+        super().__init__(partitions)
+        self.settings, self.model = settings, model
         self.world = World(self._changed)
-        self.log: list[list[Delivery]] = [[] for _ in range(partitions)]
-        self.finished: set[str] = set()  # runs with a RunFinished
         self.planted: set[tuple[int, int]] = set()  # records that the test wrote in an owner's name
         self.projector = Background(lambda stop: wiring.project(settings, "public", stop))
         self._statuses: list[tuple[str, int]] = []
@@ -103,9 +101,7 @@ class Scene:
 
     async def _follow(self, partition: int) -> None:
         async for batch in await self._reader.read(partition, 0):
-            self.log[partition] += batch
-            events = [delivery.event for delivery in batch if isinstance(delivery, Record)]
-            self.finished |= {event.run_id for event in events if isinstance(event, RunFinished)}
+            self.took(batch)
             self._changed()
 
     def _exchanged(self, exchange: Exchange) -> None:
@@ -205,53 +201,6 @@ class Scene:
         await self._level("workers", self._unread)
 
     # ---- what there is to see
-
-    def records(self, run_id: str | None = None) -> list[Record]:
-        """Of one run, or all that can be read."""
-        readable = [delivery for partition in self.log for delivery in partition if isinstance(delivery, Record)]
-        return readable if run_id is None else [record for record in readable if getattr(record.event, "run_id", "") == run_id]
-
-    def kinds(self, run_id: str) -> list[str]:
-        """The types of a run's records, in order."""
-        return [type(record.event).__name__ for record in self.records(run_id)]
-
-    def run(self, run_id: str) -> Run:
-        """The fold of a run."""
-        shard, found = Shard(self.partition_of(run_id)), None
-        for delivery in self.log[shard.partition]:
-            if isinstance(delivery, Record) and isinstance(run := shard.apply(delivery), Run) and run.id == run_id:
-                found = run
-        assert found is not None, f"the log knows no run {run_id}"
-        return found
-
-    def leases(self, worker: str | None = None) -> int:
-        """How many leases a worker has taken, or all have."""
-        events = [record.event for record in self.records()]
-        return sum(isinstance(event, LeaseAcquired) and worker in (None, event.worker) for event in events)
-
-    def owner(self, partition: int) -> str:
-        """The worker whose lease of ``partition`` is the newest."""
-        return self._leases(partition)[-1][1]
-
-    def partition_of(self, run_id: str) -> int:
-        return partition_of(run_id.encode(), self.partitions)
-
-    def id_on(self, partition: int) -> str:
-        """The id of no run, which belongs to ``partition``."""
-        return next(id_ for id_ in iter(lambda: str(uuid4()), "") if self.partition_of(id_) == partition)
-
-    def epoch(self, partition: int) -> int:
-        """The offset of the newest lease."""
-        return self._leases(partition)[-1][0]
-
-    def _leases(self, partition: int) -> list[tuple[int, str]]:
-        """(offset, worker) of each lease of a partition."""
-        records = [record for record in self.records() if record.partition == partition]
-        return [(record.offset, event.worker) for record in records if isinstance(event := record.event, LeaseAcquired)]
-
-    def answered(self, run_id: str) -> list[str]:
-        """The tool_use id of each ToolStepFinished."""
-        return [record.event.tool_use_id for record in self.records(run_id) if isinstance(record.event, ToolStepFinished)]
 
     async def rows(self) -> dict[str, dict[str, Any]]:
         """The table `run`, by id."""
