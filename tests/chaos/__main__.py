@@ -60,7 +60,7 @@ def _try(check: Check, setting: Setting) -> Verdict:
         report = asyncio.run(check.run(setting))
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
-        report = Report(check.name, misses=[f"{type(error).__name__}: {str(error)[:300]}"])
+        report = Report(check.name, broken=[f"{type(error).__name__}: {str(error)[:300]}"])
     print(f"{check.name} ({time.monotonic() - began:.0f} s): {report}", flush=True)
     return report.verdict
 

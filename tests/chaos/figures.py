@@ -20,40 +20,46 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 @dataclass(slots=True)
 class Report:
-    """The figures of one check, in the order in which they are said, and what is wrong with them."""
+    """The figures of one check, in the order in which they are said, and what is wrong with them.
+
+    ``broken`` is what may never be; ``missed`` are targets that were not reached, by how much: the machine may have been busy.
+    """
 
     name: str
     figures: list[str] = field(default_factory=list)
-    misses: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    missed: dict[str, float] = field(default_factory=dict)  # times the target, infinite for what never came
     skipped: str = ""  # why nothing was tried
 
     def say(self, figure: str) -> None:
         self.figures.append(figure)
 
     def at_most(self, what: str, value: float, limit: float, unit: str = "") -> None:
-        """A figure with a target. NaN misses it."""
-        self.say(f"{what} {_short(value)}{unit} (<= {_short(limit)})")
+        """A figure with a target. NaN is no figure."""
+        said = f"{what} {_short(value)}{unit} (<= {_short(limit)})"
+        self.say(said)
         if not value <= limit:
-            self.misses.append(f"{what} {_short(value)}{unit} > {_short(limit)}")
+            self.missed[said] = value / limit if value == value else math.inf
 
     def none(self, what: str, found: Sequence[object]) -> None:
         """Things of which there may be none; the first three are shown."""
         self.say(f"{what} {len(found)}")
         if found:
-            self.misses.append(f"{what}: {'; '.join(str(each)[:300] for each in found[:3])}")
+            self.broken.append(f"{what}: {'; '.join(str(each)[:300] for each in found[:3])}")
 
     def wants(self, what: str, holds: bool) -> None:
         if not holds:
-            self.misses.append(f"expected {what}")
+            self.broken.append(f"expected {what}")
 
     @property
     def verdict(self) -> Verdict:
         if self.skipped:
             return Verdict.SKIP
-        return Verdict.FAIL if self.misses else Verdict.PASS
+        return Verdict.FAIL if self.broken or self.missed else Verdict.PASS
 
     def __str__(self) -> str:
-        words = [self.skipped] if self.skipped else [", ".join(self.figures), *(f"[{miss}]" for miss in self.misses)]
+        wrong = [f"[missed: {miss}]" for miss in self.missed] + [f"[BROKEN: {what}]" for what in self.broken]
+        words = [self.skipped] if self.skipped else [", ".join(self.figures), *wrong]
         return f"{self.name}: {' '.join(words)}: {self.verdict}"
 
 

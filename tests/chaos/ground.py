@@ -25,6 +25,7 @@ from runfold.log.partitioner import partition_of
 from tests.cases.harness_processes import Processes
 from tests.chaos import ledger
 from tests.chaos.figures import Report
+from tests.chaos.lean import LEAN
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import Load, Plan
 from tests.chaos.watcher import Lease, Watcher
@@ -200,8 +201,9 @@ async def ground(
     replication: int = 1,
     session_ms: int = 6000,
     heartbeat_ms: int = 500,
+    lean: bool = True,
 ) -> AsyncIterator[Ground]:
-    """A fresh topic and everything but the workers. At the end no process is left."""
+    """A fresh topic and everything but the workers, which are `lean` or the real size. At the end no process is left."""
     name = f"chaos-{uuid4().hex[:8]}"
     root = root / name
     root.mkdir(parents=True)
@@ -215,7 +217,7 @@ async def ground(
     )
     await asyncio.to_thread(create_topic, settings, partitions, replication)
     draw = Random(seed)
-    field = Ground(settings, partitions, root, draw, environment_of(settings))
+    field = Ground(settings, partitions, root, draw, environment_of(settings) | ({LEAN: "1"} if lean else {}))
     commands = KafkaCommands(settings, Codec())
     field.load = Load(plan, commands, draw, field.watcher.finished.keys())
     field.watcher.start()

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+import tests.chaos.lean  # noqa: F401  # first: it decides what the imports below bring in
 from runfold import Agent, App, ToolContext, cli, tool
 from runfold.cli import wiring
 from runfold.core.events import Usage
