@@ -43,12 +43,16 @@ class Seat:
         self._group, self._name, self._worker = group, name, worker
         self._owned: frozenset[int] = frozenset()
         self.frozen = False  # as by SIGSTOP: it says nothing more
+        self.retiring = False  # as by SIGTERM: everything is given back
+        self.empty = asyncio.Event()  # and nothing is held any more
         group.join(name)
 
     async def beat(self) -> None:
         while True:
             if not self.frozen:
                 self._worker.granted(self._grant())
+            if self.retiring and not self._worker.held:
+                self.empty.set()
             await asyncio.sleep(0.01)
 
     def _grant(self) -> Grant:
@@ -56,11 +60,11 @@ class Seat:
             self._owned = frozenset()
             self._group.join(self._name)
             return Grant(at=time.monotonic())
-        leaving = self._owned - self._group.target(self._name)
+        leaving = self._owned - (frozenset() if self.retiring else self._group.target(self._name))
         if leaving and not leaving & self._worker.held:
             self._group.release(leaving)
             leaving = frozenset()
-        self._owned = self._group.take(self._name) | leaving
+        self._owned = leaving if self.retiring else self._group.take(self._name) | leaving
         return Grant(self._owned - leaving, leaving, self._group.proof(self._name), time.monotonic())
 
     def leave(self) -> None:
@@ -100,6 +104,12 @@ class Process:
         self.worker = Worker(self.resources, drain, failed)
         self.seat = Seat(broker.group, name, self.worker)
         self._beating = asyncio.create_task(self.seat.beat())
+
+    async def retire(self) -> None:
+        """End as after SIGTERM: what runs is finished, nothing is begun."""
+        self.seat.retiring = True
+        await self.seat.empty.wait()
+        await self.kill()
 
     async def kill(self) -> None:
         self._beating.cancel()

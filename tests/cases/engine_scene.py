@@ -23,6 +23,7 @@ from runfold.core.events import Delivery, Event, Limits, OwnerEvent, Record, Run
 from runfold.core.run import Run
 from runfold.log.memory import MemoryBroker, MemoryCommands
 from runfold.log.wire import read
+from runfold.ports import Commands
 from runfold.testing import FakeMessagesApi, Script
 from runfold.tools import Tool, ToolContext, tool
 from tests.cases.engine_process import RETRIES, Process
@@ -87,6 +88,7 @@ class Scene:
 
     def __init__(self, api: FakeMessagesApi, partitions: int) -> None:
         self.api, self.broker = api, MemoryBroker(partitions)
+        self.commands: Commands = MemoryCommands(self.broker)
         self.ledger, self.notes = Ledger(), Sightings()
         self.accidents: list[BaseException] = []
         self.processes: list[Process] = []
@@ -117,11 +119,11 @@ class Scene:
         """Ask for a run; ``fields`` are of `Limits` or of `RunRequested`. Its id."""
         limits = {name: fields.pop(name) for name in list(fields) if name in Limits.__dataclass_fields__}
         request = RunRequested(run_id=run_id or str(uuid4()), agent=agent, input=text, limits=Limits(**limits), **fields)
-        await MemoryCommands(self.broker).send(request)
+        await self.commands.send(request)
         return request.run_id
 
     async def cancel(self, run_id: str) -> None:
-        await MemoryCommands(self.broker).send(RunCancelRequested(run_id=run_id, command_id=str(uuid4()), requested_by="test"))
+        await self.commands.send(RunCancelRequested(run_id=run_id, command_id=str(uuid4()), requested_by="test"))
 
     async def play(self, text: str = "go", **fields: Any) -> Run:
         """One run from its request to its end or suspension, with a worker where there is none."""

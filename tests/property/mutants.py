@@ -1,6 +1,7 @@
 """The engine with one of its rules broken on purpose. Each function breaks one: the rule is in its docstring."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from runfold.core.run import Run
 from runfold.core.shard import Ignored, Shard
 from runfold.log.memory.partition import Partition as StoredPartition
 from runfold.ports import Appender, Position
+from runfold.simulation.chance import CALM, LONG_DRAIN, Plan, plan_of
 from runfold.worker.flow import Flow
 from runfold.worker.lane import Lane
 from runfold.worker.partition import Partition
@@ -180,21 +182,29 @@ def lets_go_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "drain", at_once)
 
 
-MUTANTS = (
-    skips_the_marker,
-    acts_before_the_fold_is_complete,
-    folds_from_the_wrong_place,
-    promises_too_much,
-    offers_refused_metadata_again,
-    makes_sure_of_nothing,
-    keeps_what_was_waiting,
-    keeps_its_plans,
-    believes_an_uncertain_marker,
-    does_not_wait_for_the_echo,
-    takes_the_acknowledgement_for_the_echo,
-    fences_nobody,
-    folds_what_old_leases_wrote,
-    works_under_a_silent_keeper,
-    repeats_what_cannot_be_repeated,
-    lets_go_at_once,
-)
+Break = Callable[[pytest.MonkeyPatch], None]
+
+MUTANTS: dict[Break, dict[str, float]] = {  # and the only faults it is looked for under, where most seeds would miss it
+    skips_the_marker: {},
+    acts_before_the_fold_is_complete: {},
+    folds_from_the_wrong_place: {},
+    promises_too_much: {},
+    offers_refused_metadata_again: {},
+    makes_sure_of_nothing: {},
+    keeps_what_was_waiting: {},
+    keeps_its_plans: {},
+    believes_an_uncertain_marker: {"unheard_commit": 0.1},
+    does_not_wait_for_the_echo: {"lost_commit": 0.2},
+    takes_the_acknowledgement_for_the_echo: {},
+    fences_nobody: {"freeze_in_append": 0.1},
+    folds_what_old_leases_wrote: {},
+    works_under_a_silent_keeper: {"freeze_keeper": 20},
+    repeats_what_cannot_be_repeated: {},
+    lets_go_at_once: {"restart": 20},
+}
+
+
+def plan_for(seed: int, faults: Mapping[str, float]) -> Plan:
+    """The seed's own plan, or one with nothing but ``faults``."""
+    plan = plan_of(seed)
+    return replace(plan, rates=replace(CALM, **faults), drain=LONG_DRAIN) if faults else plan

@@ -37,6 +37,7 @@ from runfold.testing import given
 from runfold.worker import carrier
 from tests.contract.log_suite import run_on
 from tests.engine import Engine, Ledger, NoRetry, ScriptedTools, done, text, tool_use, turns
+from tests.property.mutants import MUTANTS, Break, plan_for
 
 SEEDS = 2000
 PAST = [int(line) for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines() if line[:1].isdigit()]
@@ -73,6 +74,15 @@ def test_who_watches_changes_nothing() -> None:
     lines: list[str] = []
     assert simulate(3, lines.append) == simulate(3)
     assert any("owns partition" in line for line in lines)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_rule_is_found(mutant: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+    played = (simulate(seed, plan=plan_for(seed, MUTANTS[mutant])) for seed in range(100))
+    found = next((outcome for outcome in played if outcome.complaints), None)
+    assert found is not None, f"{mutant.__doc__} Nobody noticed."
+    print(f"seed {found.seed}: {found.complaints[0]}")
 
 
 # ---- what seeds have found

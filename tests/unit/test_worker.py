@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +21,7 @@ from runfold.core.events import (
     RunCancelRequested,
     RunFinished,
     RunRequested,
+    RunSnapshotted,
     RunStarted,
     Status,
     ToolStepFinished,
@@ -31,6 +32,8 @@ from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog
 from runfold.log.wire import read
 from runfold.model.scripted import ScriptedModel
 from runfold.ports import Model, ModelAnswer, ModelRequest, ToolCallRequest, ToolResult
+from runfold.worker import carrier
+from runfold.worker.flow import Flow
 from tests.engine import Body, Engine, Ledger, ScriptedTools, done, text, tool_use, turns
 
 PATIENCE = 20.0
@@ -363,7 +366,7 @@ async def test_a_worker_whose_keeper_is_silent_starts_nothing_and_goes_on_when_i
 
 async def test_what_was_started_before_the_silence_is_ended(stage: Stage) -> None:
     held = Held()
-    engine = await stage.owner(body=holding_tool(held), silence_seconds=0.1)
+    await stage.owner(body=holding_tool(held), silence_seconds=0.1)
     await stage.request()
     await held.entered.wait()
     await asyncio.sleep(0.15)
@@ -425,7 +428,7 @@ async def test_a_command_of_any_size_ends_its_run_and_not_the_worker(stage: Stag
     engine = await stage.owner(holding_model(held))
     id_ = await stage.request()
     await held.entered.wait()
-    huge = RunCancelRequested(run_id=id_, command_id="c" * 900_000, requested_by="x" * 900_000, detail="d" * 900_000)
+    huge = RunCancelRequested(run_id=id_, command_id="c", requested_by="x" * 900_000, detail="d" * 900_000)
     for _ in range(2):  # the second one comes after the end, and is rejected
         await MemoryCommands(stage.broker).send(huge)
         await engine.notes.until(lambda: id_ in engine.notes.ended)
@@ -444,6 +447,33 @@ async def test_an_exception_that_nobody_expected_is_told(stage: Stage) -> None:
     await stage.request()
     async with asyncio.timeout(PATIENCE):
         assert isinstance(await told, ZeroDivisionError)
+
+
+# ---- snapshots
+
+
+async def test_a_snapshot_that_a_command_overtook_is_passed_over(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes nothing: neither is what was planned beside it planned once more."""
+    for name, value in {"BEHIND": 3, "FACTOR": 0, "LOOK_EVERY": 1}.items():
+        monkeypatch.setattr(carrier, name, value)
+    due = carrier.Carrier.due
+
+    def overtaken(*state: Any) -> Iterator[tuple[Flow, RunSnapshotted]]:
+        for flow, snapshot in due(*state):
+            cancel = RunCancelRequested(run_id=flow.run.id, command_id="c", requested_by="test")
+            stage.broker.put(0, flow.run.id.encode(), stage.broker.codec.encode(cancel))
+            yield flow, snapshot
+
+    monkeypatch.setattr(carrier.Carrier, "due", overtaken)
+    held = Held()
+    engine = await stage.owner(holding_model(held))
+    id_ = await stage.request()
+    await engine.notes.until(lambda: id_ in engine.notes.ended)
+    await engine.notes.until(lambda: engine.worker.partitions[0].lane.idle)
+    names = [type(event).__name__ for event in stage.log()]
+    assert "RunSnapshotted" in names
+    assert names.count("RunFinished") == 1
+    assert names.index("RunCancelRequested") < names.index("RunSnapshotted")
 
 
 # ---- takeovers

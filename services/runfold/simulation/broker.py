@@ -10,7 +10,7 @@ from runfold.log.memory import MemoryBroker
 from runfold.log.memory.partition import Partition, State, Transaction
 from runfold.ports import Position
 from runfold.simulation.chance import Chance, Rates, freeze_seconds
-from runfold.simulation.loop import current_process, never
+from runfold.simulation.loop import Process, current_process, never
 
 EPOCH_MS = 1_750_000_000_000  # broker time when a simulation begins
 SESSION_SECONDS = 6.0
@@ -109,12 +109,13 @@ class SimulatedBroker(MemoryBroker):
 
 
 class Link(MemoryBroker):
-    """The same broker as one client has it: with delays, losses and cuts of its own."""
+    """The same broker as one client has it: with delays, losses and cuts of its own. ``machine``: the processes beside it."""
 
     def __init__(self, broker: SimulatedBroker) -> None:
         super().__init__(0, broker.clock, broker.codec)
         self.partitions, self.group, self.dead_letters = broker.partitions, broker.group, broker.dead_letters
         self.up, self.cut = broker.up, False
+        self.machine: tuple[Process, ...] = ()
         self._broker = broker
         self._chance = broker.chance
         self.before_commit, self.after_commit = self._before, self._after
@@ -144,7 +145,9 @@ class Link(MemoryBroker):
     def check(self, proof: bytes) -> None:
         super().check(proof)
         if self._chance.happens(self.rates.freeze_in_append):
-            current_process().freeze(freeze_seconds(self._chance))
+            seconds = freeze_seconds(self._chance)
+            for process in self.machine:
+                process.freeze(seconds)
 
     async def _before(self, partition: int, events: Sequence[OwnerEvent]) -> None:
         """The records are written; nothing is committed."""

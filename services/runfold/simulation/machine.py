@@ -133,6 +133,7 @@ class Machine:
         number = self._hires
         name = f"{self.keeper.name}.{number}"
         self.worker = WorkerProcess(self._world, name, lambda held: self.keeper.post(PIPE_SECONDS, self._hear, number, held))
+        self.worker.link.machine = self.keeper, self.worker.process
 
     def _hear(self, number: int, held: frozenset[int]) -> None:
         if number == self._hires:

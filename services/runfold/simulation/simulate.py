@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from runfold.simulation.chance import plan_of, stream
+from runfold.simulation.chance import Plan, plan_of, stream
 from runfold.simulation.loop import Stuck, VirtualLoop
 from runfold.simulation.scale import scaled
 from runfold.simulation.world import World
@@ -25,9 +25,12 @@ class Outcome:
     records: dict[str, int] = field(default_factory=dict)  # by type
 
 
-def simulate(seed: int, note: Callable[[str], None] | None = None) -> Outcome:
-    """Play one seed. ``note`` is told of everything worth reading, in order; it changes nothing."""
-    plan = plan_of(seed)
+def simulate(seed: int, note: Callable[[str], None] | None = None, plan: Plan | None = None) -> Outcome:
+    """Play one seed, in another world than its own where a ``plan`` is given.
+
+    ``note`` is told of everything worth reading, in order; it changes nothing.
+    """
+    plan = plan or plan_of(seed)
     history = sha256()
 
     def remember(line: str) -> None:
