@@ -55,7 +55,8 @@ def _amount(given: str | None) -> float | None:
     try:
         return None if given is None else float(Decimal(given))
     except InvalidOperation:
-        raise typer.BadParameter(f"expected US dollars such as 0.50, got {given!r}") from None
+        message = f"expected US dollars such as 0.50, got {given!r}"
+        raise typer.BadParameter(message, param_hint="--cost-ceiling-usd") from None
 
 
 def list_runs(

@@ -27,7 +27,10 @@ def partition_count(asker: Consumer | AdminClient, topic: str, seconds: float) -
     try:
         found = asker.list_topics(topic, seconds).topics.get(topic)
     except KafkaException as error:
-        raise LogUnavailable(f"expected a broker that tells of topic {topic}: {error}") from None
+        told = error.args[0].str()
+        raise LogUnavailable(
+            f"no broker tells of topic {topic}: {told}; start Kafka (`runfold dev` does), or mend RUNFOLD_BOOTSTRAP"
+        ) from None
     if found is None or (found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
         raise TopicMismatch(f"topic {topic} does not exist: create it with `runfold topic create`")
     if found.error is not None:
