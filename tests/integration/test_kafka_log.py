@@ -19,7 +19,7 @@ from runfold.core.events import Event, Problem, Unreadable
 from runfold.log.codec import Codec
 from runfold.log.kafka import KafkaLog, intake, reader
 from runfold.ports import Position
-from tests.contract.log_suite import PATIENCE, collect, command, events, names, read_to_marker, run_on, take
+from tests.contract.log_suite import PARTITIONS, PATIENCE, collect, command, events, names, read_to_marker, run_on, take
 from tests.contract.log_worlds import KafkaWorld, kafka_world
 
 OWNER = """
@@ -241,3 +241,15 @@ async def test_a_dead_letter_of_any_size_is_taken(world: KafkaWorld) -> None:
     log, huge = await world.log(), b"k" * 3_000_000
     await log.dead_letter(Unreadable(1, 7, 1, huge, huge, Problem.MALFORMED, "huge"))
     assert await world.dead_letters() == [(1, 7, huge[: 64 * 1024])]
+
+
+async def test_an_owner_that_is_fenced_says_so_in_the_log_and_not_on_stderr(
+    world: KafkaWorld, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """O9: off a terminal every line of our processes is JSON, and the client library knows nothing of that."""
+    proof = await (await world.seat()).owning(PARTITIONS)
+    stale = await (await world.log()).fence(1)
+    await (await world.log()).fence(1)
+    with pytest.raises(Fenced):
+        await stale.append(events(1, ["a"]), Position(), proof)
+    assert capfd.readouterr().err == ""

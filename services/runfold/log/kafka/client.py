@@ -51,6 +51,7 @@ def owner(settings: Settings, partition: int) -> ClientConfig:
         "batch.size": _MESSAGE_BYTES,  # a transaction is one batch: all or nothing also after a broker crash
     }
     fixed = {
+        "logger": _log,  # being fenced is fatal to a producer, and it would say so on stderr
         "transactional.id": transactional_id(settings, partition),
         "transaction.timeout.ms": timeout,
         "linger.ms": 0,
