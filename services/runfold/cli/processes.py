@@ -29,12 +29,12 @@ def worker(
     from runfold.cli import wiring  # a second's worth of libraries that other commands do without
 
     chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic, group=group))
-    app = _absolute(app)
     name = name or f"worker-{os.urandom(3).hex()}"
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the fork server inherits it: only the keeper answers to signals
     wiring.preload()
     speak(chosen.log_format, name)
+    app = _absolute(app)
     wiring.check_log(chosen)
     keeper = wiring.keeper(wiring.WorkerSpec(chosen, app, name))
     for number in (signal.SIGTERM, signal.SIGINT):
