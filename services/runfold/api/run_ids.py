@@ -4,7 +4,9 @@ import re
 
 from pydantic_core import PydanticCustomError
 
-PATTERN = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+from runfold.log.wire import RUN_ID_PATTERN as PATTERN
+
+__all__ = ["PATTERN", "canonical", "is_run_id"]
 
 _RUN_ID = re.compile(PATTERN).fullmatch
 

@@ -33,7 +33,9 @@ TRANSACTION_BYTES = 2_000_000  # of one append: a single batch, which is all or 
 LONGEST_ID = 200  # characters of a command's id: it comes back in the owner's own events
 OVERHEAD_BYTES = 200  # of one record beside its key and value, at most
 
-_RUN_ID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
+RUN_ID_PATTERN = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+_RUN_ID = re.compile(RUN_ID_PATTERN.encode()).fullmatch
 
 
 @dataclass(frozen=True, slots=True)
