@@ -372,6 +372,21 @@ async def test_a_commit_that_is_not_read_back_is_uncertain(world: World) -> None
     assert world.names() == [["marker"], ["a"], ["marker"]]
 
 
+async def test_other_records_are_no_echo(world: World) -> None:
+    """A commit that was acknowledged and lost, while commands keep coming: they must not keep the lane waiting for ever."""
+    await owning(world)
+    world.listening.clear()
+    world.lane.submit(event("a"))
+    await world.until(lambda: len(world.transactions) == 2)
+    async with asyncio.timeout(PATIENCE):
+        while not world.errors:
+            world.lane.heard += 1  # a record that was read
+            await asyncio.sleep(0.01)
+    world.listening.set()
+    await world.until(lambda: len(world.transactions) == 3)
+    assert isinstance(world.errors[0], LogUnavailable)
+
+
 async def test_a_long_fold_is_no_silence(world: World) -> None:
     """The marker stands behind more records than can be read in the time that an echo may take."""
     for _ in range(200):

@@ -11,6 +11,7 @@ from runfold.core.events import ModelStepStarted, Reason, RunRequested, RunSuspe
 from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryTail
 from runfold.model.scripted import ScriptedModel
 from runfold.ports import ModelAnswer, ModelRequest
+from runfold.worker import partition
 from tests.engine import Engine, Ledger, ScriptedTools, text, turns
 
 PATIENCE = 20.0
@@ -85,3 +86,13 @@ async def test_what_runs_beside_a_killer_is_not_suspended_with_it(ward: Ward) ->
     assert suspension.reason is Reason.CRASH_LOOP
     assert await ward.starts(ward.killer) == MAX_STARTS
     assert max([await ward.starts(run_id) for run_id in ward.others]) <= MAX_STARTS
+
+
+async def test_a_step_that_has_run_for_a_while_holds_up_no_other_suspect(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise three deaths of a busy machine would leave its runs to be made one after the other."""
+    monkeypatch.setattr(partition, "PROBATION_SECONDS", 0.05)
+    await ward.request_all()
+    for _ in range(MAX_STARTS):
+        await ward.worker()
+        await ward.until_under_way(ward.killer, *ward.others)
+    assert [await ward.starts(run_id) for run_id in (ward.killer, *ward.others)] == [MAX_STARTS] * 4

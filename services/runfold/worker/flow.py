@@ -41,15 +41,16 @@ class Step:
 
     def ended(self, end: StepEnded) -> None:
         self.end, self.task = end, None
-        self._give()
+        self.give()
 
     def drop(self) -> None:
         if self.task is not None:
             self.task.cancel()
             self.task = None
-        self._give()
+        self.give()
 
-    def _give(self) -> None:
+    def give(self) -> None:
+        """Return the slot. Idempotent."""
         if self.slots is not None:
             self.slots.give()
             self.slots = None

@@ -51,6 +51,7 @@ class Lane:
         self._refused = b""  # the proof of the last append
         self._backoff = BACKOFF_SECONDS[0]
         self.heard = 0  # records read so far: a fold that goes on is no silence
+        self._served = False  # the marker is back: there is nothing to be read before our own any more
 
     # ---- for the partition
 
@@ -97,7 +98,7 @@ class Lane:
                 appender = await self.resources.log.fence(self.partition)  # 1. nobody before us can commit any more
                 await self.owner.begin_reading()
                 await self._commit(appender, [self._mark()])  # 2. read back, it proves that the fold is complete
-                self._backoff = BACKOFF_SECONDS[0]
+                self._backoff, self._served = BACKOFF_SECONDS[0], True
                 await self._serve(appender)  # 3. only now act
             except LogError as error:
                 self._forget(error)
@@ -160,7 +161,7 @@ class Lane:
                 async with asyncio.timeout(self.resources.echo_seconds):
                     await self._echo.wait()
             except TimeoutError:
-                if heard == self.heard:
+                if self._served or heard == self.heard:
                     raise LogUnavailable(
                         f"partition {self.partition}: a commit was acknowledged but not read back within "
                         f"{self.resources.echo_seconds} s; taking over again to learn what became of it"
@@ -169,6 +170,7 @@ class Lane:
     def _forget(self, error: LogError) -> None:
         self._pending.clear()
         self._unread.clear()
+        self._served = False
         self.marker = None  # should it still come back, it says nothing of the lease that is in doubt now
         self.resources.observer.reset(self.partition, error)
         self.owner.interrupted(error)

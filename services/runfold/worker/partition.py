@@ -40,6 +40,7 @@ from runfold.worker.poison import Poison
 from runfold.worker.resources import Resources
 from runfold.worker.step import call_model, call_tool
 
+PROBATION_SECONDS = 2.0  # what kills its worker does so soon: a step that has run for so long holds up no other suspect
 log = logging.getLogger(__name__)
 
 
@@ -337,6 +338,8 @@ class Partition:
     def _begin_steps(self, flow: Flow) -> None:
         for step in flow.startable():  # strict order: a step runs when its start is in the log. Overlap would be decided here
             step.task = self._spawn(self._perform(flow, step))
+            if step.slots is self.resources.last_slots:
+                self._loop.call_later(PROBATION_SECONDS, step.give)
 
     def _lease_is_fresh(self) -> bool:
         return self._now() - self.grant().at < self.resources.silence_seconds

@@ -53,7 +53,7 @@ class Resources:
     observer: Observer
     max_model_calls: int = 256
     max_tool_calls: int = 256
-    echo_seconds: float = 5.0  # without any record: an append that is not read back by then is uncertain
+    echo_seconds: float = 5.0  # an append that is not read back by then is uncertain; a marker: without any record before it
     beat_seconds: float = 0.5  # the group's heartbeat
     silence_seconds: float = 3.0  # a grant older than this starts nothing new
     draw: Callable[[], float] = random.random
