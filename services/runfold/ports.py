@@ -64,6 +64,11 @@ class Appender(Protocol):
 class Reading(Protocol):
     """Committed records of one partition in offset order, from a given offset on, for ever."""
 
+    @property
+    def taken(self) -> int:
+        """Bytes of the records handed over so far, about."""
+        ...
+
     def __aiter__(self) -> AsyncIterator[Sequence[Delivery]]:
         """Batches, none empty. Records of aborted transactions never appear; those of open ones only once committed.
 

@@ -111,6 +111,16 @@ async def test_reading_resumes_at_any_offset_also_at_one_that_a_marker_took(worl
         await reading.close()
 
 
+async def test_a_reading_counts_the_bytes_that_it_hands_over(world: World, proof: bytes) -> None:
+    log = await world.log()
+    appender = await log.fence(0)
+    await appender.append(events(0, ["x" * 1000, "y" * 1000]), Position(), proof)
+    reading = await log.read(0, 0)
+    assert reading.taken == 0
+    await take(reading, 2)
+    assert 2000 <= reading.taken < 5000
+
+
 async def test_a_partition_has_one_reading_at_a_time(world: World) -> None:
     log = await world.log()
     reading = await log.read(0, 0)

@@ -61,6 +61,10 @@ class LaggingReading:
         self._rest: Sequence[Delivery] = ()
         self._closed = False
 
+    @property
+    def taken(self) -> int:
+        return self._inner.taken
+
     def __aiter__(self) -> AsyncIterator[Sequence[Delivery]]:
         return self
 

@@ -1,5 +1,9 @@
-"""Carrying old open runs forward, so that a takeover reads a bounded tail however old its runs are."""
+"""Carrying old open runs forward, so that a takeover reads a bounded tail however old its runs are.
 
+The tail is measured in records and in bytes, whichever is long first.
+"""
+
+from bisect import bisect_right
 from collections.abc import Container, Iterator, Mapping
 
 from runfold.core import snapshot
@@ -9,18 +13,32 @@ from runfold.worker.flow import Flow
 from runfold.worker.size import fits
 
 BEHIND = 5_000  # records that a fold may have to read at least before anything is carried
+BEHIND_BYTES = 32_000_000  # the same, in bytes: some tenths of a second
 FACTOR = 3  # and no fewer than this many times the state to be carried: what snapshots add to the log stays a fraction of it
 OVERHEAD = 8  # of a run's state beside its messages, counted in messages
+OVERHEAD_BYTES = 2_000  # the same, in bytes
 AT_ONCE = 50  # snapshots between two looks at the partition
 LOOK_EVERY = 500  # records
+LOOK_EVERY_BYTES = 8_000_000
+MARK_EVERY = 1_000_000  # bytes
 
 
 class Carrier:
     """Says which runs of a partition are due for a `RunSnapshotted`: those whose fold begins too far behind the head."""
 
     def __init__(self) -> None:
-        self._looked_at = 0
+        self._looked_at = self._looked_at_bytes = 0
         self._limit = BEHIND
+        self._limit_bytes = BEHIND_BYTES
+        self._bytes = 0  # read so far
+        self._marks, self._sizes = [0], [0]  # offsets, and the bytes read before each
+
+    def read(self, head: int, size: int) -> None:
+        """All before offset ``head`` was read, ``size`` bytes so far."""
+        if size - self._sizes[-1] >= MARK_EVERY:
+            self._marks.append(head)
+            self._sizes.append(size)
+        self._bytes = size
 
     def due(
         self, shard: Shard, flows: Mapping[str, Flow], gaps: Container[str] = ()
@@ -28,26 +46,43 @@ class Carrier:
         """Snapshots to append now. A run with events under way is left for later, one too large for the log is left alone, and so
         is one with ``gaps``: what is not known of it would be lost."""
         head = shard.next_offset
-        if not shard.runs or head - next(iter(shard.runs.values())).fold_from < self._limit:
+        if not shard.runs or not self._is_far(next(iter(shard.runs.values())).fold_from, head):
             return
         self._look(shard)
         written = 0
         for run in shard.runs.values():
-            if head - run.fold_from < self._limit or written == AT_ONCE:
+            if written == AT_ONCE or not self._is_far(run.fold_from, head):
                 return
             flow = flows.get(run.id)
-            if flow is not None and not flow.unread and run.id not in gaps and head - flow.carried_at >= self._limit:
+            if flow is not None and not flow.unread and run.id not in gaps and self._is_far(flow.carried_at, head):
                 flow.carried_at = head
                 if fits(event := _snapshot(flow, shard.epoch)):
                     written += 1
                     yield flow, event
 
+    def _is_far(self, offset: int, head: int) -> bool:
+        """Whether a fold from ``offset`` on is too long."""
+        return head - offset >= self._limit or self._bytes - self._before(offset) >= self._limit_bytes
+
+    def _before(self, offset: int) -> int:
+        """Bytes read before ``offset``, as the mark before it says: at most one `MARK_EVERY` too few, or a large batch."""
+        return self._sizes[max(0, bisect_right(self._marks, offset) - 1)]
+
     def _look(self, shard: Shard) -> None:
         """How far behind is too far depends on how much there is to carry."""
-        if shard.next_offset - self._looked_at >= LOOK_EVERY:
-            self._looked_at = shard.next_offset
+        more = shard.next_offset - self._looked_at, self._bytes - self._looked_at_bytes
+        if more[0] >= LOOK_EVERY or more[1] >= LOOK_EVERY_BYTES:
+            self._looked_at, self._looked_at_bytes = shard.next_offset, self._bytes
             state = sum(len(run.messages) + OVERHEAD for run in shard.runs.values())
             self._limit = max(BEHIND, FACTOR * state)
+            held = sum(len(message.content_json) for run in shard.runs.values() for message in run.messages)
+            self._limit_bytes = max(BEHIND_BYTES, FACTOR * (held + OVERHEAD_BYTES * len(shard.runs)))
+            self._forget(next(iter(shard.runs.values())).fold_from)
+
+    def _forget(self, oldest: int) -> None:
+        """No run asks for marks before the one that ``oldest`` needs."""
+        unused = max(0, bisect_right(self._marks, oldest) - 1)
+        del self._marks[:unused], self._sizes[:unused]
 
 
 def _snapshot(flow: Flow, epoch: int) -> RunSnapshotted:

@@ -157,6 +157,7 @@ class Partition:
                     self._absorb(delivery)
                 else:
                     self._unreadable(delivery)
+            self._carrier.read(self.shard.next_offset, reading.taken)
             self._advance_touched()
             self.lane.moved()
 

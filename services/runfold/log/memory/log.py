@@ -52,6 +52,7 @@ class MemoryReading:
 
     def __init__(self, broker: MemoryBroker, partition: Partition, offset: int, echo: Echo) -> None:
         self._broker, self._partition, self._next, self._echo = broker, partition, offset, echo
+        self.taken = 0
         self.closed = False
 
     def __aiter__(self) -> AsyncIterator[Sequence[Delivery]]:
@@ -67,6 +68,7 @@ class MemoryReading:
         raise StopAsyncIteration
 
     def _deliver(self, stored: Stored) -> Delivery:
+        self.taken += len(stored.raw.value or b"")
         event = self._echo.take(stored.lane) if stored.lane else None
         if event is None:
             return read(stored.raw, self._broker.codec, len(self._broker.partitions))
