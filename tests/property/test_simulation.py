@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from runfold.audit import Violation, verify
+from runfold.core import shard
 from runfold.core.decisions import Finish, WaitUntil
 from runfold.core.errors import LogUnavailable, ModelFailure
 from runfold.core.events import (
@@ -26,6 +27,7 @@ from runfold.core.events import (
     RunResumed,
     RunResumeRequested,
     Status,
+    Unreadable,
 )
 from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryMembership
 from runfold.log.wire import read
@@ -121,6 +123,31 @@ async def test_a_marker_that_comes_back_after_its_append_failed_is_no_lease() ->
     assert len(engine.notes.resets) == 1
     assert len(engine.notes.epochs) == 1
     assert verify(whole(broker)) == []
+
+
+async def test_a_record_that_waits_for_the_dead_letter_topic_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 9551: with no open run to hold it, the next fold began after the record, and nobody buried it."""
+    monkeypatch.setattr(shard, "OVERLAP", 3)
+    broker, ledger = MemoryBroker(1), Ledger()
+    proof = owning(broker)
+    broker.put(0, None, b"rubbish")
+    log = MemoryLog(broker)
+
+    async def away(unreadable: Unreadable) -> None:
+        raise LogUnavailable("the test says so")
+
+    monkeypatch.setattr(log, "dead_letter", away)
+    engine = Engine(log, ScriptedModel(lambda request: text("done")), ledger)
+    engine.grant([0], proof)
+    for _ in range(5):
+        await MemoryCommands(broker).send(RunRequested(run_id=run_on(0), agent="default", input="go"))
+    await engine.notes.until(lambda: len(engine.notes.ended) == 5)
+    await engine.close()
+    next_engine = Engine(MemoryLog(broker), ScriptedModel(lambda request: text("done")), ledger)
+    next_engine.grant([0], proof)
+    await next_engine.notes.until(lambda: bool(next_engine.notes.epochs))
+    await next_engine.close()
+    assert [letter.offset for letter in broker.dead_letters] == [0]
 
 
 def test_a_timer_that_rings_too_early_is_set_again() -> None:

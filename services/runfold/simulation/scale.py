@@ -10,6 +10,7 @@ from runfold.worker import carrier, lane
 SMALL: tuple[tuple[ModuleType, str, int], ...] = (
     (shard, "OVERLAP", 20),
     (carrier, "BEHIND", 30),
+    (carrier, "BEHIND_BYTES", 20_000),
     (carrier, "FACTOR", 1),
     (carrier, "LOOK_EVERY", 10),
     (lane, "MOST_BYTES", 20_000),

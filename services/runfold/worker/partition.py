@@ -133,8 +133,8 @@ class Partition:
     # ---- for the lane
 
     def position(self) -> Position:
-        reached = self._poison.before(self.shard.next_offset)
-        return Position(max(self._inherited.next, reached), max(self._inherited.low, self.gaps.low))
+        reached = max(self._inherited.next, self._poison.before(self.shard.next_offset))
+        return Position(reached, min(reached, max(self._inherited.low, self.gaps.low)))
 
     async def begin_reading(self) -> None:
         if self._reading is None:
