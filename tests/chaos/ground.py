@@ -17,13 +17,13 @@ from uuid import uuid4
 
 from runfold.audit import Auditor
 from runfold.config import Settings
-from runfold.core.events import Delivery, Status
+from runfold.core.events import Delivery
 from runfold.log.codec import Codec
 from runfold.log.kafka import KafkaCommands, create_topic
 from runfold.log.kafka.source import KafkaSource
 from runfold.log.partitioner import partition_of
 from tests.cases.harness_processes import Processes
-from tests.chaos import ledger
+from tests.chaos import ledger, verdicts
 from tests.chaos.figures import Report
 from tests.chaos.lean import LEAN
 from tests.chaos.ledger import Ledger
@@ -32,6 +32,7 @@ from tests.chaos.watcher import Lease, Watcher
 
 ENTRY = ("-c", "from tests.chaos.worker_process import main; main()")
 APP = "tests.chaos.worker_process:app"
+HERE: Mapping[str, str] = {}
 START_SECONDS = 90.0  # for workers, which have much to import on a busy machine
 PATIENCE = 30.0  # for what must come
 AUDIT_SECONDS = 30.0  # without a record before the end
@@ -58,11 +59,11 @@ class Ground:
 
     # ---- what a check does
 
-    async def start(self, *names: str, **settings: object) -> None:
-        """Workers, side by side, until each owns a partition. ``settings`` are those of `Settings`."""
+    async def start(self, *names: str, where: Mapping[str, str] = HERE, **settings: object) -> None:
+        """Workers, side by side, until each owns a partition. ``settings`` are those of `Settings`, ``where`` other variables."""
         environment = {f"RUNFOLD_{key.upper()}": str(value) for key, value in settings.items()}
         for name in names:
-            self.processes.start(name, entry=ENTRY, app=APP, environment=environment)
+            self.processes.start(name, entry=ENTRY, app=APP, environment={**environment, **where})
         await self.until("workers to own partitions", lambda: all(map(self.watcher.owned_by, names)), START_SECONDS)
 
     async def until(self, what: str, true: Callable[[], object], seconds: float = PATIENCE) -> bool:
@@ -80,8 +81,19 @@ class Ground:
                 return True
         return False
 
+    async def balanced(self) -> None:
+        """Until each worker owns its share, and runs go on everywhere: no rebalance is under way."""
+        names = self.processes.names
+        share = self.partitions // len(names)
+
+        def shared() -> bool:
+            owned = [self.leases_of(name) for name in names]
+            return all(len(leases) >= share and all(lease.moved_at for lease in leases) for leases in owned)
+
+        assert await self.until("workers to share the partitions", shared, START_SECONDS), "they do not"
+
     async def busy(self) -> None:
-        """Until as many runs as planned are open and each has begun."""
+        """Until as many runs as planned are open and each has begun, and the workers share the partitions."""
         assert self.load is not None
         wanted, load = self.load.plan.runs, self.load
         load.top_up()
@@ -91,6 +103,7 @@ class Ground:
             return len(load.posted) >= wanted and len(at) >= 0.9 * wanted and len(self.watcher.starts) >= wanted
 
         assert await self.until("the load to flow", all_begun, START_SECONDS), f"{len(self.watcher.starts)} steps, no more"
+        await self.balanced()
 
     async def moved(self, before: Iterable[Lease], seconds: float = PATIENCE) -> dict[int, float]:
         """Wait for the first event of a run under a newer lease of these partitions; when each came, as far as they came."""
@@ -123,7 +136,7 @@ class Ground:
         ``killed``: worker processes that could not finish; ``cancelled``: runs that need not succeed; ``ended``: wait for all.
         """
         await self._no_run_is_lost(report, cancelled, ended)
-        self._no_answer_is_paid_twice(report, set(killed))
+        verdicts.no_answer_paid_twice(report, self.ledger.acts("call"), self.watcher.used, set(killed))
         report.none("stale records", self.watcher.stale)
         report.none("unreadable", self.watcher.unreadable)
         records, violations = await asyncio.to_thread(audit, self.settings)
@@ -136,33 +149,22 @@ class Ground:
         load = self.load
         if ended:
             await load.stop()
-            await self.until("all runs to end", lambda: not load.posted - self.watcher.finished.keys(), PATIENCE * 2)
-            report.none("runs not ended", sorted(load.posted - self.watcher.finished.keys()))
-        else:
-            since, slowest = time.monotonic(), load.plan.slowest
 
-            def standing() -> list[str]:
-                return [run_id for run_id, at in list(self.watcher.open.items()) if at < since and run_id in load.posted]
+        since, before = time.monotonic(), set(load.posted)
 
-            await self.until("every run to go on", lambda: not standing(), 2 * slowest + PATIENCE)
-            report.none("runs standing still", standing())
-        wanted = {id_: end for id_, end in self.watcher.finished.items() if id_ in load.posted and id_ not in cancelled}
-        bad = {id_: end for id_, end in wanted.items() if end.status is not Status.SUCCEEDED}
-        report.none("runs not SUCCEEDED", [f"{id_} {end.status} {end.reason} {end.detail}" for id_, end in bad.items()])
+        def standing() -> list[str]:
+            open_ = (run_id for run_id in before if run_id not in self.watcher.finished)
+            return [run_id for run_id in open_ if ended or self.watcher.open.get(run_id, 0.0) < since]
 
-    def _no_answer_is_paid_twice(self, report: Report, killed: set[int]) -> None:
-        """A step is asked for again only when the process that asked first was killed before the answer was in the log."""
-        calls = self.ledger.acts("call")
-        steps: dict[tuple[str, ...], list[tuple[int, str]]] = {}
-        for act in calls:
-            steps.setdefault(act.words[:2], []).append((act.pid, act.words[3]))
-        repeats = sum(len(made) - 1 for made in steps.values())
-        wasted = [(pid, id_) for made in steps.values() for pid, id_ in made[:-1]]
-        in_flight = sum(act.pid in killed and act.words[3] not in self.watcher.used for act in calls)
-        report.say(f"model calls {len(calls)}, repeated {repeats}, in flight at kills {in_flight}")
-        report.wants(f"at most {in_flight} repeated calls, got {repeats}", repeats <= in_flight)
-        report.none("answers in the log and asked for again", [id_ for _, id_ in wasted if id_ in self.watcher.used])
-        report.none("repeated without a kill", [f"{id_} of {pid}" for pid, id_ in wasted if pid not in killed])
+        await self.until("every run to go on", lambda: not standing(), 2 * load.plan.slowest + PATIENCE + ended * PATIENCE)
+        report.none("runs not ended" if ended else "runs standing still", standing())
+        judged = [run_id for run_id in load.posted if run_id not in cancelled]
+        finished, suspended = self.watcher.finished, self.watcher.suspended
+        verdicts.all_succeeded(
+            report,
+            {run_id: finished[run_id] for run_id in judged if run_id in finished},
+            {run_id: suspended[run_id] for run_id in judged if run_id in suspended},
+        )
 
 
 def audit(settings: Settings) -> tuple[int, list[str]]:
@@ -219,7 +221,7 @@ async def ground(
     draw = Random(seed)
     field = Ground(settings, partitions, root, draw, environment_of(settings) | ({LEAN: "1"} if lean else {}))
     commands = KafkaCommands(settings, Codec())
-    field.load = Load(plan, commands, draw, field.watcher.finished.keys())
+    field.load = Load(plan, partitions, commands, draw, field.watcher.finished.keys())
     field.watcher.start()
     try:
         yield field

@@ -1,9 +1,7 @@
 """Taking over a partition with a long past: what is old costs nothing, however much of it there is."""
 
 import asyncio
-import os
 import re
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from runfold.log.wire import key_of
 from runfold.testing.given import History, given, text, tool_use
 from tests.chaos.figures import Report, percentile
 from tests.chaos.ground import Ground, ground
+from tests.chaos.kills import kill, made_good
 from tests.chaos.load import Plan
 
 TARGET = 2.0  # seconds
@@ -27,12 +26,12 @@ CARRY_SECONDS = 300.0  # for the first fold of it all, and the snapshots
 _OWNS = re.compile(r"owns partition 0, epoch (\d+), after (\d+) ms")
 
 
-async def take_over(bootstrap: str, root: Path, seed: int, events: int, runs: int, kills: int) -> Report:
+async def take_over(bootstrap: str, root: Path, seed: int, *, events: int, runs: int, kills: int, lean: bool) -> Report:
     report = Report(f"takeover of a partition with {events} old events and {runs} open runs, {kills} times, seed {seed}")
     active = int(runs * ACTIVE)
     plan = Plan(active, turns=10, fastest=1.0, slowest=3.0)
     pauses, killed = list[float](), list[int]()
-    async with ground(bootstrap, root, seed=seed, plan=plan, partitions=1) as field:
+    async with ground(bootstrap, root, seed=seed, plan=plan, partitions=1, lean=lean) as field:
         began = time.monotonic()
         written = await asyncio.to_thread(fill, field, runs - active, events)
         await field.until("the past to be read", lambda: field.watcher.ends[0] >= written, 300)
@@ -41,14 +40,10 @@ async def take_over(bootstrap: str, root: Path, seed: int, events: int, runs: in
         await field.busy()
         await _carried(field, written, report)
         for _ in range(kills):
-            leases, pid = field.leases_of("worker-A"), field.ledger.pid_of("worker", "worker-A")
-            field.processes.killed.add(pid)
-            at = time.monotonic()
-            os.kill(pid, signal.SIGKILL)
+            await made_good(field, "worker-A", report)
+            times, pid = await kill(field, "worker-A")
+            pauses += times
             killed.append(pid)
-            times = await field.moved(leases)
-            pauses += [times.get(lease.partition, float("inf")) - at for lease in leases]
-            await field.wait(field.draw.uniform(3.0, 4.0))
         first, *later = _takeovers(field)
         report.say(f"the very first, over everything {first:.1f} s")
         report.at_most("takeover, the fence included max", max(later[-kills:]), TARGET, " s")

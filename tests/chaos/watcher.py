@@ -20,6 +20,7 @@ from runfold.core.events import (
     RunFinished,
     RunRequested,
     RunSnapshotted,
+    RunSuspended,
     ToolStepFinished,
     ToolStepStarted,
     Unreadable,
@@ -68,6 +69,8 @@ class Watcher:
         self.leases: dict[int, list[Lease]] = defaultdict(list)  # by partition
         self.stale: list[str] = []  # events of an older lease, seen after a newer one
         self.open: dict[str, float] = {}  # by run: when an owner last wrote of it, or when it was requested
+        self.attempts: dict[str, int] = {}  # by run whose model is being asked: for the how many-th time
+        self.suspended: dict[str, RunSuspended] = {}
         self.finished: dict[str, RunFinished] = {}
         self.finished_at: dict[str, float] = {}
         self.unreadable: list[Unreadable] = []
@@ -129,7 +132,7 @@ class Watcher:
                 before = self.last_write.get(delivery.partition, at)
                 self.leases[delivery.partition].append(Lease(delivery.partition, delivery.offset, event.worker, at, before))
                 self.last_write[delivery.partition] = at
-            case RunRequested() as event:
+            case RunRequested() as event if event.run_id not in self.finished:  # one that was sent twice may end in between
                 self.open.setdefault(event.run_id, at)
             case event if isinstance(event, RunEvent):
                 self._event(event, delivery, at)
@@ -146,6 +149,7 @@ class Watcher:
         self._step(event, record, at)
         if isinstance(event, RunFinished):
             self.open.pop(event.run_id, None)
+            self.attempts.pop(event.run_id, None)
             self.finished[event.run_id] = event
             self.finished_at[event.run_id] = at
         elif event.run_id in self.open:
@@ -158,11 +162,15 @@ class Watcher:
             case ModelStepCompleted() | ModelStepFailed() | ToolStepFinished():
                 self.steps.append(at)
                 self._ended[event.run_id] = at
+                self.attempts.pop(event.run_id, None)
                 if isinstance(event, ModelStepCompleted) and event.request_id:
                     self.used.add(event.request_id)
             case ModelStepStarted():
                 self.starts.setdefault((event.run_id, event.seq, event.attempt), event.epoch)
+                self.attempts[event.run_id] = event.attempt
             case ToolStepStarted():
                 self.keys[event.idempotency_key].append(event.epoch)
+            case RunSuspended():
+                self.suspended[event.run_id] = event
             case _:
                 pass

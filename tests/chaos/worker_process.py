@@ -22,7 +22,7 @@ from runfold.core.events import Usage
 from runfold.ports import ModelAnswer, ModelRequest
 from runfold.worker import lease
 from runfold.worker.resources import Resources
-from tests.chaos import ledger
+from tests.chaos import ledger, network
 
 MODEL = "claude-sonnet-5-5"
 
@@ -103,6 +103,7 @@ _keeper = wiring.keeper
 
 
 def main(deaths: int = 1000) -> None:
+    network.move()
     with (
         mock.patch.object(wiring, "hire", hire),
         mock.patch.object(wiring, "preload", preload),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.cases.harness_processes import wait_for_end
+from tests.chaos.effects import begun_without_lease
 from tests.chaos.figures import Report
 from tests.chaos.ground import Ground, ground
 from tests.chaos.load import Plan
@@ -17,12 +18,14 @@ TARGET = 5.0  # seconds from SIGCONT until it owns something again, or has ended
 WHO = {"worker": ("worker",), "keeper": ("keeper",), "both": ("keeper", "worker")}
 
 
-async def freeze(bootstrap: str, root: Path, seed: int, rounds: int, session_ms: int) -> Report:
+async def freeze(bootstrap: str, root: Path, seed: int, *, rounds: int, session_ms: int, lean: bool) -> Report:
     """Each round freezes a worker, a keeper, and both of one machine."""
     report = Report(f"SIGSTOP beyond a session of {session_ms / 1000:g} s, {rounds} rounds of worker, keeper, both, seed {seed}")
     plan = Plan(100, turns=8, fastest=0.2, slowest=2)
     returns, acts, killed = list[float](), list[str](), list[int]()
-    async with ground(bootstrap, root, seed=seed, plan=plan, session_ms=session_ms, heartbeat_ms=session_ms // 12) as field:
+    async with ground(
+        bootstrap, root, seed=seed, plan=plan, session_ms=session_ms, heartbeat_ms=session_ms // 12, lean=lean
+    ) as field:
         await field.start(*WORKERS)
         await field.busy()
         for _ in range(rounds):
@@ -33,7 +36,7 @@ async def freeze(bootstrap: str, root: Path, seed: int, rounds: int, session_ms:
                 field.processes.killed.add(pid)
                 woken_at = await _freeze_and_wake(field, name, who, parts, report)
                 returns.append(await _returned(field, name, pid, woken_at))
-                acts += _new_effects(field, name, pid, woken_at)
+                acts += begun_without_lease(field, name, pid, woken_at, woken_at)
                 await field.wait(field.draw.uniform(0.5, 1.5))
         report.at_most("exits or owns again after waking max", max(returns), TARGET, " s")
         report.none("new side effects after takeover", acts)
@@ -70,30 +73,3 @@ async def _returned(field: Ground, name: str, pid: int, woken_at: float) -> floa
 
     came = await field.until("the woken to come back or end", back)
     return time.monotonic() - woken_at if came else float("inf")
-
-
-def _new_effects(field: Ground, name: str, pid: int, woken_at: float) -> list[str]:
-    """What the woken process began although its start stands under a lease from before."""
-    fresh = {
-        (partition, lease.epoch)
-        for partition, leases in field.watcher.leases.items()
-        for lease in leases
-        if lease.worker == name and lease.at > woken_at
-    }
-
-    def is_ours(run_id: str, epochs: Sequence[int]) -> bool:
-        return any((field.partition_of(run_id), epoch) in fresh for epoch in epochs)
-
-    found = []
-    for act in field.ledger.acts("call", "tool", since=woken_at):
-        if act.pid != pid:
-            continue
-        run_id = act.words[0].partition("/")[0]
-        if act.kind == "tool":
-            epochs = field.watcher.keys.get(act.words[0], [])
-        else:
-            epoch = field.watcher.starts.get((run_id, int(act.words[1]), int(act.words[2])))
-            epochs = [] if epoch is None else [epoch]
-        if not is_ours(run_id, epochs):
-            found.append(f"{act.kind} {' '.join(act.words)} {act.at - woken_at:.2f} s after waking")
-    return found
