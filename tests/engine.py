@@ -13,10 +13,10 @@ from decimal import Decimal
 from typing import Any
 
 from runfold.core.errors import LogError
-from runfold.core.events import AgentDefinition, Record, SideEffect, ToolStatus, Unreadable, Usage
+from runfold.core.events import AgentDefinition, OwnerEvent, Record, SideEffect, ToolStatus, Unreadable, Usage
 from runfold.core.run import Run
 from runfold.core.shard import Ignored
-from runfold.ports import Grant, Log, Model, ModelAnswer, ModelRequest, ToolCallRequest, ToolPolicy, ToolResult
+from runfold.ports import Failover, Grant, Log, Model, ModelAnswer, ModelRequest, ToolCallRequest, ToolPolicy, ToolResult
 from runfold.worker.resources import Resources
 from runfold.worker.worker import Worker
 
@@ -100,6 +100,9 @@ class Notes:
         self.epochs: list[tuple[int, int]] = []
         self.ended: dict[str, Run] = {}
         self.resumed_runs: list[str] = []
+        self.failovers: list[Failover | None] = []
+        self.late_results: list[OwnerEvent] = []
+        self.buried_records: list[Unreadable] = []
         self.commits: list[int] = []
         self._changed = asyncio.Event()
 
@@ -132,6 +135,18 @@ class Notes:
 
     def acquired(self, partition: int, epoch: int, records: int, seconds: float) -> None:
         self.epochs.append((partition, epoch))
+        self._note()
+
+    def took_over(self, partition: int, fold_seconds: float, failover: Failover | None) -> None:
+        self.failovers.append(failover)
+        self._note()
+
+    def late(self, run_id: str, result: OwnerEvent) -> None:
+        self.late_results.append(result)
+        self._note()
+
+    def buried(self, delivery: Unreadable) -> None:
+        self.buried_records.append(delivery)
         self._note()
 
     def released(self, partition: int) -> None:

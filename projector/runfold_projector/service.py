@@ -15,26 +15,33 @@ from threading import Event
 from runfold.core.errors import LogError, TopicMismatch
 from runfold.core.events import Delivery
 from runfold_projector.batch import Batch, Position
-from runfold_projector.lag import Lag
+from runfold_projector.lag import Lag, Offsets
 from runfold_projector.partition import Partition
 from runfold_projector.ports import Observer, OpenSource, Silence, Source
+from runfold_projector.stable import StableOffsets
 from runfold_projector.store import StoreError, Writer
 
 POLL = 0.2  # seconds; also how soon `stop` is heard
 PACE = 0.02  # seconds between transactions while records trickle: bounds what the projector costs the machine
 BUSY = 1000  # records in one transaction, from which on there is no such pause
 STAND_BY = 0.5  # seconds between two looks whether the leader is gone
+BEHIND_SECONDS = 30.0  # older tables are not what a projector is there for
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds between sessions
 
 
 class Projector:
-    """``run`` blocks; ``lag`` may be read from other threads."""
+    """``run`` blocks; ``lag``, ``stable`` and ``troubles`` are for other threads."""
 
     def __init__(self, open_source: OpenSource, open_writer: Callable[[], Writer], observer: Observer | None = None) -> None:
         self._open_source, self._open_writer = open_source, open_writer
         self._observer = observer or Silence()
         self._delay = FIRST_DELAY
-        self.lag = Lag()
+        self.lag, self.stable = Lag(), StableOffsets()
+
+    def troubles(self) -> Mapping[str, str]:
+        """Why it is not ready; empty while the tables are fresh, or are another projector's to keep. From any thread."""
+        seconds = self.lag.seconds
+        return {"tables": f"not known to show the log of the last {seconds:.0f} s"} if seconds > BEHIND_SECONDS else {}
 
     def run(self, stop: Event) -> None:
         """Project until ``stop`` is set. Raises `ConfigError` and `TopicMismatch`, which waiting does not cure."""
@@ -57,6 +64,7 @@ class Projector:
         while not writer.lead():
             self._observer.leading(False)
             self.lag.none()
+            self.stable.none()
             if stop.wait(STAND_BY):
                 return False
         self._observer.leading(True)
@@ -70,9 +78,13 @@ class Projector:
                 self._write(writer, batch)
             else:
                 writer.keep_alive()
-            self.lag.look(source.ends(), source.reached())
+            self._look(source.ends(), source.reached())
             if batch.moves and batch.records < BUSY:
                 stop.wait(PACE)
+
+    def _look(self, ends: Offsets, reached: Offsets) -> None:
+        self.lag.look(ends, reached)
+        self.stable.look(ends, reached, time.monotonic())
 
     def _write(self, writer: Writer, batch: Batch) -> None:
         began = time.monotonic()

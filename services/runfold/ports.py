@@ -6,7 +6,7 @@ its docstring says so.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from runfold.core.conversation import Message
 from runfold.core.errors import LogError
@@ -31,13 +31,16 @@ class Grant:
 
     ``leaving`` are partitions that the group asks back: finish what runs, start nothing, let go. A partition in neither set is
     lost: drop it at once. ``proof`` is the group metadata, opaque bytes that the log checks in each append. ``at`` is
-    CLOCK_MONOTONIC seconds, the same clock in every process of this machine.
+    CLOCK_MONOTONIC seconds, the same clock in every process of this machine. ``orphaned`` are those of the partitions that the
+    worker before this one held when it died, at ``died_at``.
     """
 
     partitions: frozenset[int] = frozenset()
     leaving: frozenset[int] = frozenset()
     proof: bytes = b""
     at: float = 0.0
+    orphaned: frozenset[int] = frozenset()
+    died_at: float = 0.0
 
 
 class Appender(Protocol):
@@ -315,6 +318,13 @@ class ReadModel(Protocol):
 # ---- watching
 
 
+class Failover(NamedTuple):
+    """For how many seconds nobody carried a partition, and how that is known (`runfold.worker.takeover`)."""
+
+    since: Literal["death", "last_event"]
+    seconds: float
+
+
 class Observer(Protocol):
     """What the worker tells those who watch. Never raises, never blocks; called on the loop, often: be quick."""
 
@@ -331,11 +341,24 @@ class Observer(Protocol):
         ...
 
     def unreadable(self, delivery: Unreadable) -> None:
-        """A record on an owned partition, not seen before, could not be read; it went to the dead-letter topic."""
+        """A record on an owned partition, not seen before, could not be read; `buried` follows, but for null values."""
         ...
 
     def acquired(self, partition: int, epoch: int, records: int, seconds: float) -> None:
         """The partition is owned: the fold read ``records``; ``seconds`` since the takeover began."""
+        ...
+
+    def took_over(self, partition: int, fold_seconds: float, failover: Failover | None) -> None:
+        """Right after `acquired`, but not where it only mended our own lane: ``fold_seconds`` from the low watermark to our
+        marker; ``failover`` where another owner had failed."""
+        ...
+
+    def late(self, run_id: str, result: OwnerEvent) -> None:
+        """A step ended when its run had gone on, or ended, without it. The result is dropped."""
+        ...
+
+    def buried(self, delivery: Unreadable) -> None:
+        """A copy of what could not be read is in the dead-letter topic."""
         ...
 
     def released(self, partition: int) -> None:

@@ -38,7 +38,8 @@ def create_app(
 
     A body may have ``max_body_bytes`` and must be complete within ``body_seconds``. ``/metrics`` shows ``registry``, to which the
     API's own metrics are added. ``observe`` is told of each exchange, by default it writes a log line. ``ready`` replaces the
-    questions that ``/readyz`` asks. A run without progress for ``stalled_seconds`` counts as stalled.
+    questions that ``/readyz`` asks. A run without progress for ``stalled_seconds`` counts as stalled; with tables older
+    than that the API is not ready.
     """
     registry = CollectorRegistry() if registry is None else registry
     app = FastAPI(
@@ -53,7 +54,8 @@ def create_app(
     freshness = Freshness(projection, tail, metrics, stalled_seconds)
     app.state.service = routes.Service(commands, projection, reads, Submissions(commands, reads))
     app.include_router(routes.router)
-    app.include_router(probes.routes(probes.probes_of(projection, tail) if ready is None else ready, registry, freshness.refresh))
+    ready = probes.probes_of(projection, tail, stalled_seconds) if ready is None else ready
+    app.include_router(probes.routes(ready, registry, freshness.refresh))
     problems.install(app)
     app.add_middleware(BodyGuard, max_bytes=max_body_bytes, seconds=body_seconds)
     app.add_middleware(Exchanges, observers=(measured(metrics), observe))

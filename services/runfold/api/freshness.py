@@ -1,7 +1,8 @@
 """How far the tables are behind the log and which runs stand still, asked by the API at each scrape of ``/metrics``.
 
 The projector and the workers cannot be asked: what is measured is that one of them is stopped. The lag comes off first, so that
-runs which the projection has merely not heard of lately do not look as if they stood still.
+runs which the projection has merely not heard of lately do not look as if they stood still. Tables that are so old that no run
+could look so tell nothing: then no run is known to stand still, and none to move.
 """
 
 import asyncio
@@ -37,7 +38,13 @@ class Freshness:
         """Seconds of lag, stalled runs."""
         lag = math.nan
         try:
-            lag = await self._tail.behind(await self._projection.reached())
-            return lag, await self._projection.stalled(self._stalled_seconds + lag)
+            lag = await lag_of(self._projection, self._tail)
+            stalled = await self._projection.stalled(self._stalled_seconds + lag)
         except RunfoldError:
             return lag, math.nan
+        return lag, stalled if stalled or lag <= self._stalled_seconds else math.nan
+
+
+async def lag_of(projection: ReadModel, tail: Tail) -> float:
+    """Seconds: the age of the oldest committed record not applied to the tables. Raises `RunfoldError`: it is not known."""
+    return await tail.behind(await projection.reached())

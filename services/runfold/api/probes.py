@@ -7,8 +7,9 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from runfold.api.freshness import lag_of
 from runfold.api.problems import Problem
-from runfold.core.errors import RunfoldError
+from runfold.core.errors import ReadUnavailable, RunfoldError
 from runfold.ports import ReadModel, Tail
 
 PROBE_SECONDS = 3.0
@@ -19,11 +20,18 @@ _BEYOND_THE_END = 2**62  # an offset: the log has to say where it ends and has n
 Probe = Callable[[], Awaitable[object]]
 
 
-def probes_of(projection: ReadModel, tail: Tail) -> dict[str, Probe]:
-    """Questions that the projection and the log can only answer when they are there."""
+def probes_of(projection: ReadModel, tail: Tail, behind_seconds: float) -> dict[str, Probe]:
+    """Questions that the projection and the log can only answer when they are there, and when the one has applied what the other
+    held ``behind_seconds`` ago."""
+
+    async def fresh() -> None:
+        if (lag := await lag_of(projection, tail)) > behind_seconds:
+            raise ReadUnavailable(f"the tables are {lag:.0f} s behind the log, at most {behind_seconds:.0f} s are good")
+
     return {
         "projection": lambda: projection.applied(0),
         "log": lambda: tail.records(_ANY_RUN, _BEYOND_THE_END),
+        "freshness": fresh,
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from importlib.metadata import version
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -27,11 +28,13 @@ from runfold.log.kafka.source import KafkaSource
 from runfold.model import Prices, RetryPolicy, TimeLimited
 from runfold.model.anthropic import AnthropicModel
 from runfold.telemetry.logs import speak
-from runfold.telemetry.metrics import ProjectorMetrics, WorkerMetrics, expose
+from runfold.telemetry.metrics import ProjectorMetrics, WorkerMetrics
 from runfold.telemetry.projection import ProjectionWatch
+from runfold.telemetry.serving import expose
 from runfold.telemetry.watch import Watch
 from runfold.worker.lease import CONFIG_EXIT, Keeper, attend
 from runfold.worker.resources import Resources
+from runfold.worker.vitals import Blocked, Vitals
 from runfold.worker.worker import Worker
 from runfold_projector.service import Projector
 from runfold_projector.store import Reader, Writer
@@ -116,18 +119,29 @@ async def _work(pipe: Connection, spec: WorkerSpec, app: App) -> None:
     settings = spec.settings
     registry = CollectorRegistry()
     watch = Watch(spec.name, WorkerMetrics(registry))
-    if settings.metrics_port:
-        expose(registry, settings.host, settings.metrics_port)
     worker = Worker(await _resources(spec, app, watch), settings.drain_seconds, _failed)
-    await asyncio.gather(attend(pipe, worker), _count(worker, watch))
+    vitals = Vitals(worker)
+    _publish(vitals, watch.metrics)
+    if settings.metrics_port:
+        expose(registry, vitals.troubles, settings.host, settings.metrics_port)
+    await asyncio.gather(attend(pipe, worker), vitals.watch(), _count(worker, watch))
+
+
+def _publish(vitals: Vitals, metrics: WorkerMetrics) -> None:
+    """What is judged anew at each scrape, whatever the loop does."""
+    metrics.loop_age.set_function(lambda: vitals.loop_age)
+    for reason in Blocked:
+        metrics.blocked.labels(reason).set_function(partial(vitals.blocked, reason))
 
 
 async def _resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
     settings = spec.settings
+    kafka = await KafkaLog.open(settings, codec(settings))
     return Resources(
         worker=spec.name,
         build=version("runfold"),
-        log=await KafkaLog.open(settings, codec(settings)),
+        log=kafka,
+        ends=lambda: kafka.ends,
         model=TimeLimited(
             AnthropicModel(base_url=settings.model_base_url or None), settings.first_byte_seconds, settings.idle_seconds
         ),
@@ -191,6 +205,7 @@ def project(settings: Settings, schema: str, stop: Event) -> None:
     )
     metrics.lag_seconds.set_function(lambda: projector.lag.seconds)
     metrics.lag_records.set_function(lambda: projector.lag.records)
+    metrics.stable_offset_age.set_function(lambda: projector.stable.age)
     if settings.metrics_port:
-        expose(registry, settings.host, settings.metrics_port)
+        expose(registry, projector.troubles, settings.host, settings.metrics_port)
     projector.run(stop)

@@ -124,6 +124,12 @@ class Observer:
     def acquired(self, partition: int, epoch: int, records: int, seconds: float) -> None:
         self._world.note(f"{self._name} owns partition {partition}, epoch {epoch}, {records} records in {seconds:.3f} s")
 
+    def took_over(self, partition: int, fold_seconds: float, failover: object) -> None: ...
+
+    def late(self, run_id: str, result: object) -> None: ...
+
+    def buried(self, delivery: object) -> None: ...
+
     def released(self, partition: int) -> None:
         self._world.note(f"{self._name} lets partition {partition} go")
 

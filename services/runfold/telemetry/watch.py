@@ -3,12 +3,15 @@
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 from runfold.core.errors import LogError
 from runfold.core.events import (
+    Command,
     ModelStepCompleted,
     ModelStepFailed,
+    ModelStepStarted,
+    OwnerEvent,
     Record,
     RunFinished,
     RunRequested,
@@ -21,12 +24,14 @@ from runfold.core.events import (
 )
 from runfold.core.run import Run
 from runfold.core.shard import Ignored
+from runfold.ports import Failover
 from runfold.telemetry.metrics import Bounded, WorkerMetrics
 
 log = logging.getLogger("runfold.step")
 lease_log = logging.getLogger("runfold.lease")
 
 NAME_LENGTH = 100  # of what a model or a user calls things, as far as a line shows it
+COMMANDS = frozenset(kind.__name__.encode() for kind in get_args(Command))
 OPEN = (Status.QUEUED, Status.RUNNING, Status.SUSPENDED)
 
 
@@ -37,6 +42,7 @@ class Watch:
         self.worker, self.metrics = worker, metrics
         self._model = Bounded()
         self._tools: dict[str, tuple[int, dict[int, str]]] = {}  # by run: its partition; by seq: names of tools under way
+        self._lost: dict[str, tuple[int, int, int]] = {}  # by run: its partition, the model step, attempts that died with owners
         self._owned: set[int] = set()
 
     # ---- runs
@@ -45,6 +51,9 @@ class Watch:
         match record.event:
             case ModelStepCompleted() as event:
                 self._answered(run, event)
+            case ModelStepStarted() as event:
+                if run.id in self._lost:
+                    self._started_again(run, event)
             case ModelStepFailed() as event:
                 self.metrics.step.labels("model", event.reason.lower()).observe(event.latency_ms / 1000)
                 again = "final" if event.retry_at is None else f"retry in {max(0, event.retry_at - record.timestamp)}ms"
@@ -60,6 +69,7 @@ class Watch:
                 self._say(run, event.seq, f"TOOL {name} id={id_} {event.status.lower()} {event.latency_ms}ms")
             case RunFinished() as event:
                 self._tools.pop(run.id, None)
+                self._lost.pop(run.id, None)
                 self.metrics.runs_ended.labels(event.status, event.reason).inc()
                 why = "" if event.status is Status.SUCCEEDED else f" reason={event.reason} {event.detail}".rstrip()
                 self._say(run, None, f"{event.status} tokens={event.usage.total}{why}")
@@ -80,12 +90,27 @@ class Watch:
         else:
             self.metrics.cost.labels(model).inc(float(event.cost))
         self.metrics.step.labels("model", "done").observe(event.latency_ms / 1000)
+        if run.id in self._lost:
+            self._answered_again(run, event, model)
         read = usage.total - usage.output_tokens
         text = f"MODEL stop={event.stop_reason[:60]} in={read} out={usage.output_tokens} latency={event.latency_ms}ms"
         self._say(run, event.seq, text)
 
+    def _started_again(self, run: Run, event: ModelStepStarted) -> None:
+        _, seq, _ = self._lost[run.id]
+        if event.seq == seq:
+            self.metrics.repeated.inc()
+
+    def _answered_again(self, run: Run, event: ModelStepCompleted, model: str) -> None:
+        """What an attempt took that died with its owner nobody knows; the one that replaced it was asked the same."""
+        _, seq, attempts = self._lost.pop(run.id)
+        if event.seq == seq:
+            self.metrics.paid_twice.labels(model).inc(attempts * event.usage.total)
+
     def resumed(self, run: Run) -> None:
         self.metrics.resumed.inc()
+        if run.step.open:
+            self._lost[run.id] = run.partition, run.step.seq, run.step.attempt - run.step.failures
         due = [call.seq for call in run.calls if call.status is None]
         self._say(run, None, f"resumed at seq={min(due, default=run.step.seq)}")
 
@@ -99,6 +124,8 @@ class Watch:
 
     def ignored(self, record: Record, why: Ignored) -> None:
         self.metrics.ignored.labels(why).inc()
+        if isinstance(record.event, ModelStepCompleted | ModelStepFailed | ToolStepFinished):
+            self.metrics.late.labels(_kind(record.event), why).inc()
         kind = type(record.event).__name__
         lease_log.info("%s ignored %s at %d/%d: %s", self.worker, kind, record.partition, record.offset, why)
 
@@ -106,6 +133,13 @@ class Watch:
         self.metrics.unreadable.labels(delivery.problem).inc()
         where = f"{delivery.partition}/{delivery.offset}"
         lease_log.warning("%s cannot read %s: %s: %s", self.worker, where, delivery.problem, _one_line(delivery.detail))
+
+    def late(self, run_id: str, result: OwnerEvent) -> None:
+        self.metrics.late.labels(_kind(result), "dropped").inc()
+        log.info("%s run=%s a result came late and is dropped", self.worker, run_id[:8], extra={"runfold.run.id": run_id})
+
+    def buried(self, delivery: Unreadable) -> None:
+        self.metrics.dead_letters.labels(delivery.problem, _claimed(delivery)).inc()
 
     # ---- the lease
 
@@ -116,8 +150,14 @@ class Watch:
         self.metrics.folded.inc(records)
         lease_log.info("%s owns partition %d, epoch %d, after %.0f ms", self.worker, partition, epoch, seconds * 1000)
 
+    def took_over(self, partition: int, fold_seconds: float, failover: Failover | None) -> None:
+        self.metrics.fold.observe(fold_seconds)
+        if failover is not None:
+            self.metrics.failover.labels(failover.since).observe(failover.seconds)
+
     def released(self, partition: int) -> None:
         self._owned.discard(partition)
+        self._lost = {id_: lost for id_, lost in self._lost.items() if lost[0] != partition}
         self._tools = {id_: known for id_, known in self._tools.items() if known[0] != partition}
         self.metrics.partitions.set(len(self._owned))
         lease_log.info("%s let go of partition %d", self.worker, partition)
@@ -136,6 +176,17 @@ class Watch:
         counts = Counter(run.status for run in runs)
         for status in OPEN:
             self.metrics.runs_open.labels(status).set(counts[status])
+
+
+def _kind(result: OwnerEvent) -> str:
+    return "model" if isinstance(result, ModelStepCompleted | ModelStepFailed) else "tool"
+
+
+def _claimed(delivery: Unreadable) -> str:
+    """What a record that nobody can read says it is, of a few words."""
+    if delivery.from_owner:
+        return "event"
+    return "command" if delivery.type_header in COMMANDS else "other"
 
 
 def _directions(usage: Usage) -> tuple[tuple[str, int], ...]:

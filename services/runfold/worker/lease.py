@@ -41,6 +41,8 @@ class Keeper:
         self._seat, self._hire_one, self._grace = membership, hire, drain_seconds + GRACE_SECONDS
         self._stopping = self._unfit = self._going = False
         self._held: frozenset[int] = frozenset()  # what the worker may still work on
+        self._orphaned: frozenset[int] = frozenset()  # what a worker died with, and its successor does not hold yet
+        self._died_at = 0.0
         self._leaving: frozenset[int] = frozenset()
         self._deaths: deque[float] = deque(maxlen=DEATHS)
         self._backoff = BACKOFF_SECONDS[0]
@@ -89,15 +91,16 @@ class Keeper:
             while self._pipe.poll():
                 self._hear(*self._pipe.recv())
         except (EOFError, OSError):
-            self._replace("died")
+            self._replace("died", time.monotonic())
         if time.monotonic() > self._heard + self._patience:
-            self._replace("fell silent")
+            self._replace("fell silent", self._heard)
 
     def _hear(self, at: float, held: frozenset[int]) -> None:
         """The worker's answer to the grant of ``at``. One that crossed with newer words does not say what became of them."""
         self._heard, self._patience = time.monotonic(), SILENCE_SECONDS
         if at >= self._news_at:
             self._held = held
+        self._orphaned -= held
 
     def _excuse_our_own_silence(self) -> None:
         """While the keeper itself stood still, frozen or backing off, it could not hear."""
@@ -109,7 +112,7 @@ class Keeper:
     def _say(self) -> None:
         now, owned = time.monotonic(), self.membership.owned
         leaving = self._leaving | owned if self._going else self._leaving
-        grant = Grant(owned - leaving, leaving, self.membership.proof, now)
+        grant = Grant(owned - leaving, leaving, self.membership.proof, now, self._orphaned & owned, self._died_at)
         news = (grant.partitions, grant.leaving, grant.proof) != (self._said.partitions, self._said.leaving, self._said.proof)
         if news:
             self._held, self._news_at = self._held | grant.partitions, now
@@ -117,7 +120,8 @@ class Keeper:
             self._pipe.send(grant)
             self._said, self._said_at = grant, now
 
-    def _replace(self, what: str) -> None:
+    def _replace(self, what: str, at: float) -> None:
+        """``at``: its last sign of life."""
         self._worker.kill()
         self._worker.join()
         self._pipe.close()
@@ -132,6 +136,8 @@ class Keeper:
         if not self._deaths or now - self._deaths[-1] > WINDOW:
             self._backoff = BACKOFF_SECONDS[0]  # all was well for a while
         self._deaths.append(now)
+        self._died_at = self._died_at if self._orphaned else at
+        self._orphaned |= self._held
         self._hire()
 
     # ---- the group
@@ -153,7 +159,7 @@ class Keeper:
         while partitions := held():
             if time.monotonic() > deadline:
                 log.error("partitions %s were not let go within %.0f s: the worker is killed", sorted(partitions), self._grace)
-                self._replace("was killed")
+                self._replace("was killed", time.monotonic())
                 break
             pause(POLL_SECONDS)
             self._tend()
@@ -166,6 +172,7 @@ class Keeper:
         until = time.monotonic() + self._backoff
         self._backoff = min(self._backoff * 2, BACKOFF_SECONDS[1])
         self._deaths.clear()
+        self._orphaned = frozenset()  # others have them
         while time.monotonic() < until and not self._stopping:
             time.sleep(POLL_SECONDS)
 

@@ -39,6 +39,7 @@ from runfold.worker.planner import Planner
 from runfold.worker.poison import Poison
 from runfold.worker.resources import Resources
 from runfold.worker.step import call_model, call_tool
+from runfold.worker.takeover import Takeover
 
 PROBATION_SECONDS = 2.0  # what kills its worker does so soon: a step that has run for so long holds up no other suspect
 log = logging.getLogger(__name__)
@@ -69,8 +70,19 @@ class Partition:
         self._quiet = asyncio.Event()
         self._touched: dict[str, Flow] = {}
         self.gaps = Gaps(self.shard)
-        self._poison = Poison(resources.log)
+        self._poison = Poison(resources.log, resources.observer.buried)
         self._carrier = Carrier()
+        said = grant()
+        self._takeover = Takeover(said.died_at if number in said.orphaned else None)
+
+    @property
+    def was_owned(self) -> bool:
+        return self._first_epoch >= 0
+
+    @property
+    def burying(self) -> bool:
+        """Whether unreadable records wait for the dead-letter topic."""
+        return len(self._poison) > 0
 
     # ---- life
 
@@ -140,6 +152,7 @@ class Partition:
         if self._reading is None:
             self._inherited = await self.resources.log.position(self.number)
             self.shard.next_offset = self._inherited.low
+            self._takeover.reading(self._now())
             self._reading = await self.resources.log.read(self.number, self._inherited.low)
             self._spawn(self._read(self._reading))
 
@@ -260,6 +273,8 @@ class Partition:
         self.planner.epoch, self.planner.since = record.offset, record.timestamp
         folded = self.lane.heard if inherited else 0
         self.resources.observer.acquired(self.number, record.offset, folded, self._now() - self._began)
+        if inherited:
+            self._tell_of_takeover(record)
         for id_ in [id_ for id_ in self.flows if id_ not in self.shard.runs]:
             self.flows.pop(id_).drop()
         for run in list(self.shard.runs.values()):
@@ -269,6 +284,11 @@ class Partition:
             self._touched[run.id] = flow
             if inherited and run.started is not None and run.id not in self.gaps.parked:
                 self.resources.observer.resumed(run)
+
+    def _tell_of_takeover(self, marker: Record) -> None:
+        now, takeover = self._now(), self._takeover
+        failover = takeover.failover(marker, self.shard.runs.values(), now)
+        self.resources.observer.took_over(self.number, takeover.fold_seconds(now), failover)
 
     def _advance_touched(self) -> None:
         if not self.owned:
@@ -354,7 +374,8 @@ class Partition:
 
     def _ended(self, flow: Flow, step: Step, end: StepEnded) -> None:
         if flow.hand.get(step.attempt) is not step:
-            return  # the run went on without it
+            self.resources.observer.late(flow.run.id, end)  # the run went on without it
+            return
         step.ended(end)
         if not self.owned:
             return  # kept in hand: the next marker's echo submits it

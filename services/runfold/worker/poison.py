@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 
 from runfold.core.errors import LogError
 from runfold.core.events import Unreadable
@@ -16,14 +17,17 @@ AGAIN_SECONDS = 1.0
 class Poison:
     """A queue. The partition's position stays before its head, so that a crash loses none: a record may be buried twice."""
 
-    def __init__(self, to: Log) -> None:
-        self._log = to
+    def __init__(self, to: Log, buried: Callable[[Unreadable], None]) -> None:
+        self._log, self._buried = to, buried
         self._waiting: deque[Unreadable] = deque()
 
     def add(self, record: Unreadable) -> bool:
         """Whether nobody is burying now, so that `bury` is due."""
         self._waiting.append(record)
         return len(self._waiting) == 1
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def before(self, offset: int) -> int:
         """``offset``, or where the first record is that still waits."""
@@ -35,7 +39,7 @@ class Poison:
             record = self._waiting[0]
             try:
                 await self._log.dead_letter(record)
-                self._waiting.popleft()
+                self._buried(self._waiting.popleft())
             except LogError as error:
                 log.warning("%d/%d: the dead-letter topic does not take it: %s", record.partition, record.offset, error)
                 await asyncio.sleep(AGAIN_SECONDS)

@@ -1,7 +1,7 @@
 """What every partition of a worker process shares."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Protocol
@@ -51,6 +51,7 @@ class Resources:
     pricing: Pricing
     retries: Retries
     observer: Observer
+    ends: Callable[[], Mapping[int, int]] = dict  # by partition: where the log ends, uncommitted records counted, where known
     max_model_calls: int = 256
     max_tool_calls: int = 256
     echo_seconds: float = 5.0  # an append that is not read back by then is uncertain; a marker: without any record before it

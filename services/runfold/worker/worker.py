@@ -18,7 +18,7 @@ class Worker:
         self.resources, self.drain_seconds, self.failed = resources, drain_seconds, failed
         self.partitions: dict[int, Partition] = {}
         self._letting_go: dict[int, asyncio.Task[None]] = {}
-        self._grant = Grant()
+        self.grant = Grant()  # the keeper's last word
 
     @property
     def held(self) -> frozenset[int]:
@@ -27,9 +27,9 @@ class Worker:
 
     def granted(self, grant: Grant) -> None:
         """The keeper's latest word. Quick; what it asks for happens in the background."""
-        self._grant = grant
+        self.grant = grant
         for number in grant.partitions - self.partitions.keys():
-            partition = self.partitions[number] = Partition(number, self.resources, lambda: self._grant, self.failed)
+            partition = self.partitions[number] = Partition(number, self.resources, lambda: self.grant, self.failed)
             partition.start()
         for number in self.partitions.keys() - grant.partitions:
             if number not in grant.leaving:
@@ -58,8 +58,8 @@ class Worker:
         del self._letting_go[number], self.partitions[number]
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failed(error)
-        elif number in self._grant.partitions:  # it came back while we were letting it go
-            self.granted(self._grant)
+        elif number in self.grant.partitions:  # it came back while we were letting it go
+            self.granted(self.grant)
 
     async def close(self) -> None:
         """Drop everything at once."""

@@ -61,6 +61,11 @@ class Intake:
             self._held_up.discard(assigned.partition)
             self._consumer.incremental_unassign([self._at(assigned)])
 
+    def ends(self) -> dict[int, int]:
+        """By partition: where the log ends, as of the last fetch; -1001 before the first. What is not committed counts."""
+        ask = self._consumer.get_watermark_offsets
+        return {number: ask(self._at(assigned), cached=True)[1] for number, assigned in self._assigned.items()}
+
     def poll(self, seconds: float) -> list[Assigned]:
         """Those to whom something happened. One message is waited for: consume() alone would wait for a full batch."""
         for partition in tuple(self._held_up):

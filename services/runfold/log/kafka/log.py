@@ -1,5 +1,7 @@
 """A worker's access to the topic: `runfold.ports.Log` on Kafka."""
 
+from collections.abc import Mapping
+
 from runfold.config import Settings
 from runfold.core.events import Unreadable
 from runfold.log.codec import Codec
@@ -35,6 +37,11 @@ class KafkaLog:
     @property
     def partitions(self) -> int:
         return len(self._echoes)
+
+    @property
+    def ends(self) -> Mapping[int, int]:
+        """By partition that is being read: where the log ends as of the last fetch. What is not committed counts."""
+        return self._reader.ends
 
     async def fence(self, partition: int) -> KafkaAppender:
         thread = owner_thread(self._settings, partition)

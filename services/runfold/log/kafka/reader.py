@@ -6,7 +6,8 @@ for all partitions together.
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -27,6 +28,7 @@ from runfold.log.kafka.topic import partition_count
 
 OPEN_SECONDS = 10.0
 IDLE_SECONDS = 0.02  # the longest that a request of the loop waits
+ENDS_SECONDS = 0.25  # between two looks at where the log ends
 _log = logging.getLogger("runfold.kafka")
 
 
@@ -41,6 +43,7 @@ class Reader:
         self._readings: dict[int, KafkaReading] = {}
         self._stopping = False
         self._failure: LogError | None = None
+        self.ends: Mapping[int, int] = {}  # of the partitions being read, see `Intake.ends`
 
     async def open(self) -> int:
         """Start, connect, and count the topic's partitions. Raises `LogUnavailable`, `TopicMismatch`."""
@@ -103,7 +106,10 @@ class Reader:
             consumer.close()
 
     def _read(self, intake: Intake) -> None:
+        look_at = 0.0
         while not self._stopping:
+            if (now := time.monotonic()) >= look_at:
+                self.ends, look_at = intake.ends(), now + ENDS_SECONDS
             with suppress(Empty):
                 while True:
                     self._requests.get_nowait()(intake)
