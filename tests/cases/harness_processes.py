@@ -86,6 +86,23 @@ class Processes:
         with suppress(ProcessLookupError):  # it has noticed already
             self.kill_worker(pid)
 
+    def pids(self, name: str) -> list[int]:
+        """Of a keeper, its worker and the servers that they were forked from: all that its machine runs."""
+        port = self._metrics[name].removesuffix("/metrics").rpartition(":")[2]
+        return marked(f"RUNFOLD_METRICS_PORT={port}\0")
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """To each process of a machine: SIGSTOP and SIGCONT suspend it and wake it up."""
+        for pid in self.pids(name):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill_machine(self, name: str) -> None:
+        """kill -9 of each process of a machine; nobody replaces one."""
+        self.killed |= set(self.pids(name))
+        self.signal(name, signal.SIGKILL)
+        self._running.pop(name).stop()
+
     async def stop(self, *names: str) -> None:
         """SIGTERM, and wait for the end, which must be a good one: a planned restart."""
         ends = (asyncio.to_thread(_stop, self._running.pop(name)) for name in names)
