@@ -146,7 +146,7 @@ class RunScript:
     def call_model(self, **fields: Any) -> "RunScript":
         """The next attempt of the model step that is due."""
         step = self.run.step
-        given = {"seq": step.seq, "attempt": step.attempt + 1, "prefix_digest": "", "reserved_tokens": 1000}
+        given = {"seq": step.seq, "attempt": step.attempt + 1, "prefix_digest": self.run.digest, "reserved_tokens": 1000}
         return self.append(ModelStepStarted, **given | fields)
 
     def answer(self, blocks: list[dict[str, Any]], stop_reason: str, **fields: Any) -> "RunScript":

@@ -85,7 +85,8 @@ def fitting(run: Run | None) -> st.SearchStrategy[Any]:
         )
     step = run.step
     if not step.open:
-        return at(ModelStepStarted, seq=step.seq, attempt=step.attempt + 1)
+        place = {"seq": step.seq, "attempt": step.attempt + 1}
+        return st.one_of(at(ModelStepStarted, **place, prefix_digest=run.digest), at(ModelStepStarted, **place))
     return st.one_of([at(cls, seq=step.seq, attempt=step.attempt) for cls in (ModelStepCompleted, ModelStepFailed)])
 
 

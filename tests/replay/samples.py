@@ -67,6 +67,7 @@ FULL: list[Event] = [
             system_json='[{"type":"text","text":"Be brief."}]',
             tools_json='[{"name":"list_tickets","input_schema":{"type":"object"}}]',
             options_json='{"temperature":0}',
+            cache_ttl="1h",
             hash="2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
         ),
         deadline=1_767_225_600_123,

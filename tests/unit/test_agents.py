@@ -57,11 +57,19 @@ def test_system_blocks_are_kept() -> None:
     )
 
 
+def test_how_long_prompts_are_cached_is_part_of_the_definition() -> None:
+    assert Agent("t", "m").definition().cache_ttl == "5m"
+    assert Agent("t", "m", cache_ttl="1h").definition(model="n").cache_ttl == "1h"
+    with pytest.raises(ConfigError, match="cache_ttl must be one of 5m, 1h, off, got '2h'"):
+        Agent("t", "m", cache_ttl="2h")
+
+
 def test_hash_is_that_of_the_values() -> None:
     """Of two workers of one build the hashes agree, and any difference that the model could see makes another."""
     base: dict[str, Any] = {"name": "t", "model": "m", "system": "s", "tools": [find], "max_tokens": 5}
     base["options"] = {"a": 1, "b": 2}
     changes = {"name": "u", "model": "n", "system": "S", "tools": [find_too], "max_tokens": 6, "options": {"a": 1}}
+    changes["cache_ttl"] = "1h"
     hashes = [Agent(**{**base, field: value}).definition().hash for field, value in changes.items()]
     own = Agent(**base).definition().hash
     assert len({own, *hashes}) == len(changes) + 1

@@ -63,6 +63,7 @@ EXAMPLES = {
     Reason.CONFIG: given(" "),
     Reason.OUTCOME_UNKNOWN: STARTED.answers(tool_use("a")).started_tool("a", repeatable=False),
     Reason.CRASH_LOOP: killed(),
+    Reason.PREFIX_DRIFT: STARTED.started_model(prefix_digest="0" * 64).failed_model(Reason.OVERLOADED, retry_in=0),
 } | {
     reason: STARTED.failed_model(reason)
     for reason in (

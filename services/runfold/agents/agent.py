@@ -12,6 +12,7 @@ from runfold.tools import Registry, Tool
 
 NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _OWN = frozenset({"model", "messages", "max_tokens", "system", "tools", "stream"})  # fields of the request that Runfold fills
+_TTLS = ("5m", "1h", "off")
 _GONE = frozenset({"temperature", "top_p", "top_k"})  # the API refuses them since 2026-10-21
 
 
@@ -23,6 +24,8 @@ class Agent:
     system      instructions: text, or system blocks of the Messages API
     tools       functions marked by `@tool`
     max_tokens  of one answer
+    cache_ttl   how long the API keeps tools and system blocks cached: "5m"; "1h", for runs that wait long between two calls;
+                "off": nothing is marked
     options     further fields of each request: thinking, output_config, tool_choice, service_tier …
     """
 
@@ -34,12 +37,14 @@ class Agent:
         tools: Iterable[Tool[..., Any]] = (),
         *,
         max_tokens: int = 4096,
+        cache_ttl: str = "5m",
         options: Mapping[str, Any] | None = None,
     ) -> None:
         _expect(isinstance(name, str) and NAME.fullmatch(name), f"agent name must be 1 to 64 of a-z A-Z 0-9 _ . -, got {name!r}")
         _expect(isinstance(model, str) and model.strip(), f"agent {name}: model must be a model id, got {model!r}")
         _expect(type(max_tokens) is int and max_tokens > 0, f"agent {name}: max_tokens must be an int >= 1, got {max_tokens!r}")
-        self.name, self.registry = name, Registry(tools)
+        _expect(cache_ttl in _TTLS, f"agent {name}: cache_ttl must be one of {', '.join(_TTLS)}, got {cache_ttl!r}")
+        self.name, self.registry, self._cache_ttl = name, Registry(tools), cache_ttl
         self._system, self._options = _system(name, system), _options(name, options or {})
         self._definition = self._define(model, max_tokens)
 
@@ -51,17 +56,17 @@ class Agent:
         return self._define(model or own.model, max_tokens or own.max_tokens)
 
     def _define(self, model: str, max_tokens: int) -> AgentDefinition:
-        return _define(self.name, model, max_tokens, self._system, self.registry.definitions(), self._options)
+        return _define(self.name, model, max_tokens, self._system, self.registry.definitions(), self._options, self._cache_ttl)
 
     def __repr__(self) -> str:
         return f"<agent {self.name}: {self._definition.model}, tools: {', '.join(self.registry.names) or 'none'}>"
 
 
 def _define(
-    name: str, model: str, max_tokens: int, system: list[Any], tools: list[Any], options: dict[str, Any]
+    name: str, model: str, max_tokens: int, system: list[Any], tools: list[Any], options: dict[str, Any], cache_ttl: str
 ) -> AgentDefinition:
     parts = {"name": name, "model": model, "max_tokens": max_tokens, "system": system, "tools": tools, "options": options}
-    canonical = _json(name, parts, sort_keys=True)
+    canonical = _json(name, parts | {"cache_ttl": cache_ttl}, sort_keys=True)
     return AgentDefinition(
         name=name,
         model=model,
@@ -69,6 +74,7 @@ def _define(
         system_json=_json(name, system),
         tools_json=_json(name, tools),
         options_json=_json(name, options),
+        cache_ttl=cache_ttl,
         hash=hashlib.sha256(canonical.encode()).hexdigest(),
     )
 

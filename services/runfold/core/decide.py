@@ -63,8 +63,16 @@ def _model(run: Run, now: int, busy: Collection[Attempt]) -> list[Decision]:
         return []
     if _deaths(step) >= MAX_STARTS:
         return [Suspend(Reason.CRASH_LOOP, f"model step {step.seq} was started {step.attempt} times and its worker died")]
-    tripped = _hopeless(run) or guards.exhausted(run, step.seq) or _too_little(run)
+    tripped = _drifted(run) or _hopeless(run) or guards.exhausted(run, step.seq) or _too_little(run)
     return [tripped or CallModel(step.seq, step.attempt + 1, _reserve(run))]
+
+
+def _drifted(run: Run) -> Suspend | None:
+    """Whether the next request would begin otherwise than the last one did, which the API refuses."""
+    if not run.drift:
+        return None
+    detail = f"this version rebuilds the conversation otherwise than it was sent before, with digest {run.drift[:12]}"
+    return Suspend(Reason.PREFIX_DRIFT, detail)
 
 
 def has_one_start_left(step: ModelStep | Call) -> bool:

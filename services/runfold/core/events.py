@@ -61,6 +61,7 @@ class Reason(StrEnum):
     # something in Runfold's own house
     UNKNOWN_AGENT = "UNKNOWN_AGENT"
     CONFIG = "CONFIG"  # the agent's definition cannot be used
+    PREFIX_DRIFT = "PREFIX_DRIFT"  # the conversation as rebuilt is not the one that was sent before
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"  # a tool that cannot be repeated died halfway
     CRASH_LOOP = "CRASH_LOOP"  # a step keeps killing its worker
     APPROVAL = "APPROVAL"
@@ -150,6 +151,7 @@ class AgentDefinition:
     system_json: str  # array of system blocks, may be "[]"
     tools_json: str  # array of tool definitions as the API takes them, may be "[]"
     options_json: str  # object of further request fields (thinking, output_config, tool_choice …), may be "{}"
+    cache_ttl: str = "5m"  # of the marker on the system blocks: "5m" or "1h"; "off": nothing is marked for the API's cache
     hash: str  # sha256 of the above, hex
 
 

@@ -8,7 +8,9 @@
 6. A fold that begins in the middle of the log begins a run with its first RunSnapshotted. A snapshot that does not include the
    last record the fold has seen (a command came between) is ignored; any other replaces what the fold has, for its writer had
    read all of the run, and the fold may have begun with a snapshot of the first kind.
-7. No clock: times are the records' own broker timestamps. Nothing raises on a record that the log accepted.
+7. A model step whose start names another digest than its prefix has in this fold was sent another conversation: `drift`. The run
+   makes no further call, until a person lets it.
+8. No clock: times are the records' own broker timestamps. Nothing raises on a record that the log accepted.
 """
 
 from collections.abc import Iterable
@@ -62,6 +64,7 @@ NO_USAGE = Usage()
 NO_LIMITS = Limits()
 ANSWERED = 100
 LAST_MS = 2**63 - 1  # the largest time that a record holds
+MENDABLE = frozenset({Reason.MODEL_ACCESS, Reason.PREFIX_DRIFT})  # failures of a call that say nothing against the run
 _EXACT = Context(prec=100, traps=[])  # of our own: a tool may have changed the one of its thread
 
 
@@ -121,6 +124,7 @@ class Run:
     finished_at: int | None = None
     messages: tuple[Message, ...] = ()
     digest: str = ""  # of definition and messages
+    drift: str = ""  # the digest that the last model step was sent with, where this build rebuilds another one
     step: ModelStep = ModelStep(1)
     calls: tuple[Call, ...] = ()  # of the turn being answered
     next_seq: int = 1
@@ -252,7 +256,8 @@ def _model_started(run: Run, event: ModelStepStarted) -> Run:
     if run.started is None or run.calls or event.seq != run.step.seq or event.attempt <= run.step.attempt:
         return run
     step = replace(run.step, attempt=event.attempt, open=True, retry_at=None)
-    return replace(run, step=step, next_seq=event.seq + 1)
+    drift = "" if event.prefix_digest == run.digest else event.prefix_digest or "none"
+    return replace(run, step=step, next_seq=event.seq + 1, drift=drift)
 
 
 def _is_open(step: ModelStep, event: ModelStepCompleted | ModelStepFailed) -> bool:
@@ -263,7 +268,7 @@ def _model_failed(run: Run, event: ModelStepFailed) -> Run:
     if not _is_open(run.step, event):
         return run
     step = replace(run.step, open=False, failures=run.step.failures + 1, retry_at=event.retry_at)
-    final = Status.SUSPENDED if event.reason is Reason.MODEL_ACCESS else Status.FAILED
+    final = Status.SUSPENDED if event.reason in MENDABLE else Status.FAILED
     return replace(
         run,
         step=step,
@@ -397,6 +402,7 @@ def _resumed(run: Run, event: RunResumed) -> Run:
         detail="",
         waiting_tool_use_id=None,
         limits=replace_limits(run.limits, event),
+        drift="" if run.reason is Reason.PREFIX_DRIFT else run.drift,
         step=replace(run.step, open=False, failures=run.step.attempt, retry_at=None),
         calls=tuple(replace(call, open=False, forgiven=call.attempt) if call.id == asked else call for call in run.calls),
     )

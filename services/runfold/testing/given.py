@@ -118,8 +118,8 @@ class History:
         frozen = replace(DEFINITION, **definition)
         return self._append(RunStarted(run_id=self.run.id, epoch=self.epoch, definition=frozen, deadline=self.run.deadline))
 
-    def started_model(self, reserved_tokens: int = 4096) -> "History":
-        """The next attempt of the model step that is due."""
+    def started_model(self, reserved_tokens: int = 4096, *, prefix_digest: str | None = None) -> "History":
+        """The next attempt of the model step that is due; ``prefix_digest``: as if it was sent another conversation."""
         step = self.run.step
         return self._append(
             ModelStepStarted(
@@ -127,7 +127,7 @@ class History:
                 epoch=self.epoch,
                 seq=step.seq,
                 attempt=step.attempt + 1,
-                prefix_digest=self.run.digest,
+                prefix_digest=self.run.digest if prefix_digest is None else prefix_digest,
                 reserved_tokens=reserved_tokens,
             )
         )
