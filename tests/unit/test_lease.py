@@ -204,12 +204,43 @@ def test_a_worker_that_died_is_replaced_and_the_group_does_not_notice(stage: Sta
     assert stage.group.generation == generation
 
 
+def test_the_next_worker_learns_what_its_predecessor_left_and_when(stage: Stage) -> None:
+    """Until it has it: a partition that it lets go of and gets again has no dead owner."""
+    first = stage.start().owning(0, 1)
+    assert not any(grant.orphaned for grant in first.grants)
+    stage.until(lambda: stage.keeper._held == {0, 1})
+    before = time.monotonic()
+    first.die(137)
+    stage.until(lambda: len(stage.workers) == 2)
+    second = stage.owning(0, 1)
+    heard = second.grants[0]
+    assert heard.orphaned == {0, 1}
+    assert before <= heard.died_at <= heard.at
+    stage.until(lambda: not second.grant.orphaned)
+
+
+def test_of_one_that_died_before_it_held_anything_the_first_death_counts(stage: Stage) -> None:
+    first = stage.start().owning(0, 1)
+    stage.until(lambda: stage.keeper._held == {0, 1})
+    stage.stillborn = 1
+    before = time.monotonic()
+    first.die(137)
+    stage.until(lambda: len(stage.workers) == 3)
+    third = stage.owning(0, 1)
+    assert third.grants[0].orphaned == {0, 1}
+    assert before <= third.grants[0].died_at
+    assert third.grants[0].died_at - before < third.grants[0].at - before
+    assert stage.keeper._deaths[-1] > third.grants[0].died_at
+
+
 def test_a_worker_that_fell_silent_is_killed_and_replaced(stage: Stage) -> None:
     first = stage.start().owning(0, 1)
+    stage.until(lambda: stage.keeper._held == {0, 1})
     first.mute = True
     stage.until(lambda: len(stage.workers) == 2)
     assert first.exitcode == -9
-    stage.owning(0, 1)
+    heard = stage.owning(0, 1).grants[0]
+    assert heard.at - heard.died_at >= SILENCE, "it was last heard before it fell silent"
 
 
 def test_a_worker_that_takes_long_to_start_is_waited_for(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from runfold_projector import lag
+from runfold_projector.stable import StableOffsets
 
 
 class Clock:
@@ -60,3 +61,29 @@ def test_who_stands_by_has_no_lag(clock: Clock) -> None:
     clock.now += 10
     measured.none()
     assert (measured.seconds, measured.records) == (0, 0)
+
+
+# ---- the last stable offset
+
+
+def test_an_offset_that_stands_still_before_the_end_ages_until_it_moves() -> None:
+    stable = StableOffsets()
+    looks = [
+        (0.0, {0: 5, 1: 7}, {0: 5, 1: 7}, 0.0),
+        (10.0, {0: 6, 1: 7}, {0: 5, 1: 7}, 0.0),  # from now on
+        (14.0, {0: 9, 1: 8}, {0: 5, 1: 7}, 4.0),
+        (16.0, {0: 9, 1: 9}, {0: 5, 1: 8}, 6.0),  # the other moves on, as on any busy partition
+        (17.0, {0: 9, 1: 9}, {0: 9, 1: 8}, 1.0),
+        (18.0, {0: 9, 1: 9}, {0: 9, 1: 9}, 0.0),
+    ]
+    for now, ends, at, age in looks:
+        stable.look(ends, at, now)
+        assert stable.age == age, now
+
+
+def test_who_stands_by_has_nothing_to_say_of_it() -> None:
+    stable = StableOffsets()
+    for now in (0.0, 9.0):
+        stable.look({0: 6}, {0: 5}, now)
+    stable.none()
+    assert stable.age == 0

@@ -19,6 +19,7 @@ from runfold.core.errors import Fenced
 from runfold.core.events import Problem, Reason, Record, RunEvent, Status, ToolStatus, Unreadable, Usage
 from runfold.core.run import Run, evolve
 from runfold.core.shard import Ignored
+from runfold.ports import Failover
 from runfold.telemetry.logs import LogFormat, speak
 from runfold.telemetry.metrics import MOST_LABELS, OTHER, WorkerMetrics
 from runfold.telemetry.watch import Watch
@@ -270,11 +271,74 @@ def test_the_lease_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     assert [observed.sample("runfold_runs_open", status=status) for status in ("QUEUED", "RUNNING", "SUSPENDED")] == [1, 2, 0]
 
 
+def test_a_takeover_says_how_long_it_took_and_how_long_nobody_was_there() -> None:
+    observed = Observed()
+    observed.watch.took_over(3, 0.02, None)
+    observed.watch.took_over(4, 0.03, Failover("death", 0.25))
+    observed.watch.took_over(5, 0.03, Failover("last_event", 6.5))
+    assert observed.sample("runfold_fold_seconds_count") == 3
+    assert observed.sample("runfold_failover_seconds_sum", since="death") == 0.25
+    assert observed.sample("runfold_failover_seconds_sum", since="last_event") == 6.5
+
+
+def test_tokens_are_paid_twice_by_a_step_whose_owner_died_and_by_no_other() -> None:
+    """Two owners died in attempts 1 and 3; attempt 2 failed by itself, and what it took is known elsewhere."""
+    usage = Usage(input_tokens=100, output_tokens=20)
+    lost = given().started().started_model().failed_model(Reason.OVERLOADED, retry_in=0).started_model().started_model()
+    assert (lost.run.step.attempt, lost.run.step.failures) == (3, 1)
+    observed = Observed()
+    observed.watch.resumed(lost.run)
+    again = lost.started_model().answers(tool_use("a"), usage=usage)
+    later = again.finished_tool("a").answers(text("done"), usage=usage)
+    for record in later.records[len(lost.records) :]:
+        observed.watch.applied(record, later.run)
+    assert observed.sample("runfold_model_calls_repeated_total") == 1
+    assert observed.sample("runfold_tokens_paid_twice_total", model=MODEL) == 2 * 120
+    assert not observed.watch._lost
+
+
+def test_a_step_that_is_not_started_again_costs_nothing_twice() -> None:
+    lost = given().started().started_model()
+    observed = Observed()
+    observed.watch.resumed(lost.run)
+    ended = lost.cancel_requested().finished(Status.CANCELLED, Reason.CANCEL)
+    for record in ended.records[len(lost.records) :]:
+        observed.watch.applied(record, ended.run)
+    assert observed.sample("runfold_model_calls_repeated_total") == 0
+    assert not observed.watch._lost
+
+
+def test_late_results_are_counted_by_what_made_them_late() -> None:
+    observed = Observed()
+    answer = given().started().answers(text("done")).records[-1]
+    observed.watch.ignored(answer, Ignored.STALE_EPOCH)
+    observed.watch.ignored(given().cancel_requested().records[-1], Ignored.AFTER_END)  # a command is no result
+    event: Any = answer.event
+    observed.watch.late(RUN_ID, event)
+    for why in ("stale_epoch", "dropped"):
+        assert observed.sample("runfold_late_results_total", kind="model", why=why) == 1
+    assert observed.sample("runfold_late_results_total", kind="tool", why="after_end") is None
+
+
+def test_dead_letters_are_counted_by_problem_and_by_what_they_say_they_are() -> None:
+    """K07.2: a misrouted command is not forwarded but dead-lettered, and counted."""
+    observed = Observed()
+    letter = Unreadable(3, 9, 0, None, b"?", Problem.MISROUTED, "", b"RunCancelRequested")
+    observed.watch.buried(letter)
+    observed.watch.buried(replace(letter, from_owner=True, type_header=b"ToolStepFinished"))
+    observed.watch.buried(replace(letter, problem=Problem.MALFORMED, type_header=b"anything " * 100))
+    for problem, kind in (("MISROUTED", "command"), ("MISROUTED", "event"), ("MALFORMED", "other")):
+        assert observed.sample("runfold_dead_letters_total", problem=problem, kind=kind) == 1
+
+
 def test_a_run_that_leaves_with_its_partition_leaves_nothing_behind() -> None:
     """Names of tool calls under way are kept for the line that ends them; what moves on to another worker must not stay."""
     observed = Observed()
     observed.watch.acquired(0, 1, 0, 0.0)
     observed.shown(given().started().answers(tool_use("a")).started_tool("a"))
+    observed.watch.resumed(given().started().started_model().run)
     assert observed.watch._tools
+    assert observed.watch._lost
     observed.watch.released(0)
     assert not observed.watch._tools
+    assert not observed.watch._lost
