@@ -11,6 +11,7 @@ from tests.chaos.figures import Report
 from tests.chaos.kills import kill_workers
 from tests.chaos.load import Plan
 from tests.chaos.machines import lose_machines
+from tests.chaos.mixed import mix
 from tests.chaos.restarts import restart_workers
 from tests.chaos.storm import storm
 from tests.chaos.tables import lose_postgres
@@ -57,5 +58,6 @@ CHECKS = (
     Check("broker", lambda s: kill_the_only_broker(s.root, s.seed, kills=s(2, 10))),
     Check("cluster", lambda s: kill_nodes(s.root, s.seed, kills=s(2, 10))),
     Check("postgres", lambda s: lose_postgres(s.bootstrap, s.root, s.seed, away=s(5, 10))),
+    Check("mixed", lambda s: mix(s.bootstrap, s.root, s.seed, rounds=s(1, 5), session_ms=s(2000, 6000))),
     Check("storm", lambda s: storm(s.bootstrap, s.root, s.seed, comings=s(4, 20))),
 )

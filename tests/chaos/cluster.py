@@ -2,10 +2,11 @@
 
 import secrets
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
+from runfold.core.errors import StackError
 from runfold.local import Kafka, loopback
 from runfold.local.process import GuardedProcess
 
@@ -55,6 +56,11 @@ def _parsed(text: str) -> dict[str, object]:
     return {key: value for key, _, value in (line.partition("=") for line in lines)}
 
 
+def _kill(node: Node) -> None:
+    with suppress(StackError):  # it does not run
+        node.kill()
+
+
 class Cluster:
     """Context manager: inside the block all nodes answer."""
 
@@ -79,6 +85,8 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Killed, not stopped: the last nodes of a cluster wait in vain for the others to take over from them."""
         with ExitStack() as each:
             for node in self.nodes:
                 each.callback(node.stop)
+                each.callback(_kill, node)

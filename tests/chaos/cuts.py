@@ -74,6 +74,7 @@ async def _cut_and_mend(
         pid = field.ledger.pid_of("worker", AWAY)
         for _ in range(cuts):
             await field.balanced()
+            await field.wait(field.draw.uniform(1.0, 2.0))
             leases = field.leases_of(AWAY)
             cut_at = time.monotonic()
             machine.cut()
@@ -84,8 +85,8 @@ async def _cut_and_mend(
             mended_at = time.monotonic()
             machine.mend()
             returns.append(await _back(field, mended_at))
-            acts += begun_without_lease(field, AWAY, pid, taken_at, mended_at)
             await field.wait(field.draw.uniform(0.5, 1.5))
+            acts += await begun_without_lease(field, AWAY, pid, taken_at, mended_at)
         report.at_most("others go on after the cut max", max(takeovers), session + TAKEOVER_SECONDS, " s")
         report.say(f"p50 {percentile(takeovers, 50):.2f} s of {len(takeovers)} partitions")
         report.at_most("owns again after the mending max", max(returns), BACK_SECONDS, " s")

@@ -6,16 +6,11 @@ from tests.chaos.ground import Ground
 from tests.chaos.ledger import Act
 from tests.chaos.verdicts import Place, acts_without_lease
 
+READ_SECONDS = 10.0  # for the watcher to read what stood in the log before it was done
 
-def begun_without_lease(field: Ground, name: str, pid: int, since: float, back_at: float) -> list[str]:
+
+async def begun_without_lease(field: Ground, name: str, pid: int, since: float, back_at: float) -> list[str]:
     """Calls and side effects of worker process ``pid`` since then, save under leases that ``name`` took after ``back_at``."""
-    own = {
-        (partition, lease.epoch)
-        for partition, leases in field.watcher.leases.items()
-        for lease in leases
-        if lease.worker == name and lease.at > back_at
-    }
-
     def places(act: Act) -> Collection[Place]:
         run_id = act.words[0].partition("/")[0]
         if act.kind == "tool":
@@ -26,4 +21,11 @@ def begun_without_lease(field: Ground, name: str, pid: int, since: float, back_a
         return [(field.partition_of(run_id), epoch) for epoch in epochs]
 
     acts = [act for act in field.ledger.acts("call", "tool", since=since) if act.pid == pid]
+    await field.until("the starts of all acts to be read", lambda: all(map(places, acts)), READ_SECONDS)
+    own = {
+        (partition, lease.epoch)
+        for partition, leases in field.watcher.leases.items()
+        for lease in leases
+        if lease.worker == name and lease.at > back_at
+    }
     return acts_without_lease(acts, own, places)

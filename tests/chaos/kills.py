@@ -24,7 +24,7 @@ async def kill_workers(bootstrap: str, root: Path, seed: int, *, kills: int, pla
         await field.start(*WORKERS)
         await field.busy()
         for name in islice(cycle(WORKERS), kills):
-            await made_good(field, name, report)
+            await made_good(field, report, name)
             times, pid = await kill(field, name)
             pauses += times
             killed.append(pid)
@@ -47,13 +47,13 @@ async def kill(field: Ground, name: str) -> tuple[list[float], int]:
     return [times.get(lease.partition, float("inf")) - at for lease in leases], pid
 
 
-async def made_good(field: Ground, name: str, report: Report) -> None:
-    """Until no step is under way on this worker's partitions that a worker has died of already."""
+async def made_good(field: Ground, report: Report, *names: str) -> None:
+    """Until no step is under way on these workers' partitions that a worker has died of already."""
     assert field.load is not None
 
     def again() -> list[str]:
-        owned, attempts = field.watcher.owned_by(name), list(field.watcher.attempts.items())
+        owned, attempts = set[int]().union(*map(field.watcher.owned_by, names)), list(field.watcher.attempts.items())
         return [run_id for run_id, attempt in attempts if attempt > 1 and field.partition_of(run_id) in owned]
 
     fine = await field.until("interrupted steps to be made again", lambda: not again(), 2 * field.load.plan.slowest + PATIENCE)
-    report.wants(f"all interrupted steps of {name} to be made again, {len(again())} are not", fine)
+    report.wants(f"all interrupted steps to be made again, {len(again())} are not", fine)

@@ -10,24 +10,27 @@ from tests.chaos.load import Plan
 from tests.chaos.watcher import Lease
 
 TARGET = 2.0  # seconds that a run may stand still beyond its step
+WORKERS, SURGE = 3, 2  # so many at rest, and so many more while old ones are replaced
 
 
 async def restart_workers(bootstrap: str, root: Path, seed: int, restarts: int) -> Report:
-    """Each time the fresh worker comes first and the old one goes then, as a rolling update does it."""
+    """The fresh workers come first and the old ones go then, one after the other, as a rolling update does it."""
     report = Report(f"SIGTERM under load, {restarts} restarts, seed {seed}")
     plan = Plan(48, turns=8, fastest=0.2, slowest=1.0)
     handovers, names = list[float](), count(1)
     async with ground(bootstrap, root, seed=seed, plan=plan) as field:
-        present = [f"worker-{next(names)}" for _ in range(3)]
+        present = [f"worker-{next(names)}" for _ in range(WORKERS)]
         await field.start(*present)
         await field.busy()
         began = time.monotonic()
-        for _ in range(restarts):
-            await field.start(fresh := f"worker-{next(names)}")
-            name = present.pop(field.draw.randrange(len(present)))
-            present.append(fresh)
-            handovers += await _stop(field, name)
-            await field.wait(field.draw.uniform(0.2, 1.0))
+        for wave in range(0, restarts, SURGE):
+            fresh = [f"worker-{next(names)}" for _ in range(min(SURGE, restarts - wave))]
+            await field.start(*fresh)
+            for new in fresh:
+                name = present.pop(field.draw.randrange(WORKERS))
+                present.append(new)
+                handovers += await stop(field, name)
+                await field.wait(field.draw.uniform(0.2, 1.0))
         pauses = [pause.until - pause.since for pause in list(field.watcher.pauses) if pause.since > began]
         report.at_most("pause of a run beyond its step max", max(pauses), TARGET, " s")
         report.say(f"p99 {percentile(pauses, 99):.2f} s of {len(pauses)} pauses, steps of {plan.fastest:g} to {plan.slowest:g} s")
@@ -37,7 +40,7 @@ async def restart_workers(bootstrap: str, root: Path, seed: int, restarts: int) 
     return report
 
 
-async def _stop(field: Ground, name: str) -> list[float]:
+async def stop(field: Ground, name: str) -> list[float]:
     """SIGTERM; by partition, the time between the old owner's last record and the first event of a run under the next lease."""
     leases = field.leases_of(name)
     await field.processes.stop(name)

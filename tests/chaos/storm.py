@@ -12,7 +12,7 @@ from runfold.log.kafka import KafkaCommands
 from tests.chaos.figures import Report, percentile
 from tests.chaos.ground import Ground, ground
 from tests.chaos.load import Plan
-from tests.chaos.machines import lose
+from tests.chaos.machines import strike
 
 CANCEL_SECONDS = 5.0  # p99 of a cancel: a lost machine's session is 2 s
 EVERY_SECONDS = 0.25
@@ -32,15 +32,11 @@ async def storm(bootstrap: str, root: Path, seed: int, comings: int) -> Report:
                 name = present.pop(field.draw.randrange(len(present)))
                 present.append(fresh := f"worker-{next(names)}")
                 if number % 2:
-                    killed += lose(field, name)
+                    killed.append(strike(field, name))
                 else:
                     await field.processes.stop(name)
                 await field.start(fresh)
-        await field.until("answers to all cancels", lambda: not cancels.unanswered(), ANSWER_SECONDS)
-        took = cancels.took()
-        report.at_most("cancel to answer p99", percentile(took, 99), CANCEL_SECONDS, " s")
-        report.say(f"p50 {percentile(took, 50):.2f} s, max {max(took, default=float('nan')):.2f} s of {len(took)} cancels")
-        report.none("cancels without an answer", cancels.unanswered())
+        await cancels.judge(report)
         await field.judge(report, killed=killed, cancelled=cancels.sent)
     return report
 
@@ -69,6 +65,13 @@ class Cancels:
                 run_id = self._field.draw.choice(choice)
                 self.sent[run_id] = time.monotonic()
                 await self._commands.send(RunCancelRequested(run_id=run_id, command_id=str(uuid4()), requested_by="chaos"))
+
+    async def judge(self, report: Report) -> None:
+        await self._field.until("answers to all cancels", lambda: not self.unanswered(), ANSWER_SECONDS)
+        took = self.took()
+        report.at_most("cancel to answer p99", percentile(took, 99), CANCEL_SECONDS, " s")
+        report.say(f"p50 {percentile(took, 50):.2f} s, max {max(took, default=float('nan')):.2f} s of {len(took)} cancels")
+        report.none("cancels without an answer", self.unanswered())
 
     def unanswered(self) -> list[str]:
         return sorted(self.sent.keys() - self._field.watcher.finished_at.keys())

@@ -40,7 +40,7 @@ async def take_over(bootstrap: str, root: Path, seed: int, *, events: int, runs:
         await field.busy()
         await _carried(field, written, report)
         for _ in range(kills):
-            await made_good(field, "worker-A", report)
+            await made_good(field, report, "worker-A")
             times, pid = await kill(field, "worker-A")
             pauses += times
             killed.append(pid)

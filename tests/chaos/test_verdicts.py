@@ -14,7 +14,7 @@ import pytest
 from runfold.config import Settings
 from runfold.core.events import LeaseAcquired, ModelStepStarted, Problem, Reason, Record, RunRequested, Status, Unreadable
 from runfold.testing.given import RUN_ID, History, given, text, tool_use
-from tests.chaos import ground, kills, ledger
+from tests.chaos import effects, ground, kills, ledger
 from tests.chaos.effects import begun_without_lease
 from tests.chaos.figures import Report, Verdict, percentile
 from tests.chaos.ground import Ground
@@ -195,15 +195,18 @@ def test_what_was_begun_under_no_lease_of_its_own_is_found(places: list[tuple[in
     assert len(acts_without_lease([call("a")], {(0, 7)}, lambda act: places)) == found
 
 
-async def test_a_process_that_was_away_may_act_only_under_a_lease_that_it_took_since(field: Ground) -> None:
+async def test_a_process_that_was_away_may_act_only_under_a_lease_that_it_took_since(
+    field: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = given("go").started().started_model()
     saw(field, asked, at=1.0)
     did(field, f"0.5 {PID} call {RUN_ID} 1 1 early", f"5.0 {PID} call {RUN_ID} 1 1 late")
-    assert begun_without_lease(field, WORKER, PID, 2.0, 2.0) == [f"call {RUN_ID} 1 1 late"]
+    assert await begun_without_lease(field, WORKER, PID, 2.0, 2.0) == [f"call {RUN_ID} 1 1 late of [(0, 0)]"]
     back = asked.taken_over(WORKER).started_model()
     saw(field, back, since=len(asked.records), at=4.0)
     did(field, f"5.5 {PID} call {RUN_ID} 1 2 fresh", f"5.6 {PID} tool {RUN_ID}/1/t1")
-    assert begun_without_lease(field, WORKER, PID, 5.1, 2.0) == [f"tool {RUN_ID}/1/t1"]
+    monkeypatch.setattr(effects, "READ_SECONDS", 0.0)
+    assert await begun_without_lease(field, WORKER, PID, 5.1, 2.0) == [f"tool {RUN_ID}/1/t1 of []"]
 
 
 async def test_the_next_kill_waits_for_what_the_last_one_interrupted(field: Ground) -> None:
@@ -212,11 +215,11 @@ async def test_the_next_kill_waits_for_what_the_last_one_interrupted(field: Grou
     assert cast(ModelStepStarted, again.records[-1].event).attempt == 2
     saw(field, again)
     waiting = Report("x")
-    await kills.made_good(field, WORKER, waiting)
+    await kills.made_good(field, waiting, WORKER)
     assert waiting.broken
     saw(field, again.answers(text("done")), since=len(again.records))
     fine = Report("x")
-    await kills.made_good(field, WORKER, fine)
+    await kills.made_good(field, fine, WORKER)
     assert not fine.broken
 
 

@@ -44,4 +44,5 @@ def acts_without_lease(
 
     ``own``: the leases that it has taken since; ``places``: the leases under which the start of an act stands in the log.
     """
-    return [f"{act.kind} {' '.join(act.words)}" for act in acts if not any(place in own for place in places(act))]
+    under = [(act, places(act)) for act in acts]
+    return [f"{act.kind} {' '.join(act.words)} of {found}" for act, found in under if not any(place in own for place in found)]

@@ -3,8 +3,8 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cases.harness_processes import wait_for_end
@@ -28,26 +28,40 @@ async def freeze(bootstrap: str, root: Path, seed: int, *, rounds: int, session_
     ) as field:
         await field.start(*WORKERS)
         await field.busy()
-        for _ in range(rounds):
-            for who, parts in WHO.items():
-                name = field.draw.choice(WORKERS)
-                pid = field.ledger.pid_of("worker", name)
-                killed.append(pid)  # its steps may be repeated: another owner cannot know that it will wake
-                field.processes.killed.add(pid)
-                woken_at = await _freeze_and_wake(field, name, who, parts, report)
-                returns.append(await _returned(field, name, pid, woken_at))
-                acts += begun_without_lease(field, name, pid, woken_at, woken_at)
-                await field.wait(field.draw.uniform(0.5, 1.5))
+        for who in [*WHO] * rounds:
+            zombie = await freeze_and_wake(field, field.draw.choice(WORKERS), who, report)
+            killed.append(zombie.pid)
+            returns.append(zombie.back_after)
+            acts += zombie.acts
         report.at_most("exits or owns again after waking max", max(returns), TARGET, " s")
         report.none("new side effects after takeover", acts)
         await field.judge(report, killed=killed)
     return report
 
 
-async def _freeze_and_wake(field: Ground, name: str, who: str, parts: Sequence[str], report: Report) -> float:
+@dataclass(frozen=True, slots=True)
+class Zombie:
+    """A worker process that was frozen; its steps may be repeated, for another owner cannot know that it will wake."""
+
+    pid: int
+    back_after: float  # seconds
+    acts: list[str]  # what it has begun under a lease of before
+
+
+async def freeze_and_wake(field: Ground, name: str, who: str, report: Report) -> Zombie:
+    """``who`` of a machine is frozen for longer than its session."""
+    pid = field.ledger.pid_of("worker", name)
+    field.processes.killed.add(pid)
+    woken_at = await _frozen(field, name, who, report)
+    back_after = await _returned(field, name, pid, woken_at)
+    await field.wait(field.draw.uniform(0.5, 1.5))
+    return Zombie(pid, back_after, await begun_without_lease(field, name, pid, woken_at, woken_at))
+
+
+async def _frozen(field: Ground, name: str, who: str, report: Report) -> float:
     """Freeze until others (or the keeper's next worker) have taken over, and a little longer; when it was woken."""
     leases = field.leases_of(name)
-    pids = [field.ledger.pid_of(part, name) for part in parts]
+    pids = [field.ledger.pid_of(part, name) for part in WHO[who]]
     at = time.monotonic()
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
