@@ -16,6 +16,7 @@ from runfold.core import shard
 from runfold.core.decisions import Finish, WaitUntil
 from runfold.core.errors import LogUnavailable, ModelFailure
 from runfold.core.events import (
+    CommandRejected,
     Delivery,
     LeaseAcquired,
     Limits,
@@ -23,12 +24,14 @@ from runfold.core.events import (
     OwnerEvent,
     Reason,
     Record,
+    Rejection,
     RunRequested,
     RunResumed,
     RunResumeRequested,
     Status,
     Unreadable,
 )
+from runfold.core.shard import Ignored
 from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryMembership
 from runfold.log.wire import read
 from runfold.model.scripted import ScriptedModel
@@ -148,6 +151,34 @@ async def test_a_record_that_waits_for_the_dead_letter_topic_is_not_left_behind(
     await next_engine.notes.until(lambda: bool(next_engine.notes.epochs))
     await next_engine.close()
     assert [letter.offset for letter in broker.dead_letters] == [0]
+
+
+async def test_an_owner_that_comes_back_does_not_set_the_position_back() -> None:
+    """Seed 33300: it took the partition over again before it had read what another owner did meanwhile."""
+    broker, ledger, model = MemoryBroker(1), Ledger(), ScriptedModel(lambda request: text("done"))
+    proof, run_id = owning(broker), run_on(0)
+    log = MemoryLog(broker)
+    engine = Engine(log, model, ledger)
+    engine.grant([0], proof)
+    await engine.notes.until(lambda: bool(engine.notes.epochs))
+    lane = engine.worker.partitions[0].lane
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.worker.partitions[0].shard, "apply", lambda record: Ignored.ORPHAN)  # it reads, and gets nowhere
+        other = Engine(MemoryLog(broker), model, ledger)
+        other.grant([0], proof)
+        for _ in range(5):
+            await MemoryCommands(broker).send(RunRequested(run_id=run_on(0), agent="default", input="go"))
+        await other.notes.until(lambda: len(other.notes.ended) == 5 and broker.partitions[0].position.next > 10)
+        await other.close()
+        reached = broker.partitions[0].position
+        lane.submit(CommandRejected(run_id=run_id, epoch=0, command_id="c", reason=Rejection.RUN_FINISHED))
+        await engine.notes.until(lambda: bool(engine.notes.resets))
+        leases = len(engine.notes.epochs) + len(other.notes.epochs)
+        while sum(isinstance(one, Record) and isinstance(one.event, LeaseAcquired) for one in whole(broker)) == leases:
+            engine.grant([0], proof)
+            await asyncio.sleep(0.01)
+    assert broker.partitions[0].position.next >= reached.next
+    await engine.close()
 
 
 def test_a_timer_that_rings_too_early_is_set_again() -> None:

@@ -30,7 +30,7 @@ class Owner(Protocol):
     def position(self) -> Position: ...
 
     async def begin_reading(self) -> None:
-        """Called after the first fence, before the first marker. Idempotent."""
+        """Called after each fence, before its marker: learn where the owners before us have left the group's position."""
         ...
 
     def interrupted(self, error: LogError) -> None:

@@ -149,8 +149,9 @@ class Partition:
         return Position(reached, min(reached, max(self._inherited.low, self.gaps.low)))
 
     async def begin_reading(self) -> None:
+        found, before = await self.resources.log.position(self.number), self._inherited
+        self._inherited = Position(max(before.next, found.next), max(before.low, found.low))  # others may have owned it meanwhile
         if self._reading is None:
-            self._inherited = await self.resources.log.position(self.number)
             self.shard.next_offset = self._inherited.low
             self._takeover.reading(self._now())
             self._reading = await self.resources.log.read(self.number, self._inherited.low)
