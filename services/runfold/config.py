@@ -61,6 +61,6 @@ class Settings(BaseSettings):
     cache_dir: Path = Path("~/.cache/runfold")  # Kafka's jars, fetched once
     maven_mirror: str = ""  # URL of a Maven repository to fetch them from; empty: the public one
     # watching
-    stalled_seconds: float = Field(300, gt=0)  # without progress, after which the API counts a run as stalled
+    stalled_seconds: float = Field(300, gt=0)  # without progress: the API calls a run stalled; with tables older than that it is not ready
     log_format: Literal["auto", "console", "ecs"] = "auto"  # auto: console on a terminal, else ECS JSON
     metrics_port: int = Field(0, ge=0, le=65535)  # of worker and projector; 0: none

@@ -21,6 +21,7 @@ from runfold.log.kafka.source import KafkaSource
 from runfold.log.wire import key_of
 from runfold_projector.ports import Silence, Source
 from runfold_projector.service import Projector
+from runfold_projector.stable import StableOffsets
 from runfold_projector.store import Writer
 from tests.conftest import TopicFactory
 from tests.integration.projecting import PATIENCE, reached, until
@@ -105,7 +106,15 @@ def test_committed_records_come_in_order_and_the_end_is_known_behind_a_marker(bo
         assert [delivery.event for delivery in found if isinstance(delivery, Record)] == [record.event for record in log.records]
         assert [delivery.offset for delivery in found] == list(range(count + 1, 2 * count + 1))
         until(lambda: not source.poll(0.05) and source.reached() == {0: 2 * count + 2})
-    owner.abort_transaction(PATIENCE)
+        until(lambda: not source.poll(0.05) and source.ends() == {0: 2 * count + 3})
+        stable = StableOffsets()
+        for now in (0.0, 7.0):
+            stable.look(source.ends(), source.reached(), now)
+        assert stable.age == 7, "the record of the open transaction is known, and the stable offset does not move"
+        owner.abort_transaction(PATIENCE)
+        until(lambda: not source.poll(0.05) and source.reached() == source.ends() == {0: 2 * count + 4})
+        stable.look(source.ends(), source.reached(), 8.0)
+        assert stable.age == 0
 
 
 def test_k09_null_values_and_rubbish_come_as_unreadable(bootstrap: str, topic: TopicFactory, producer: Producer) -> None:
