@@ -11,6 +11,7 @@ READ_SECONDS = 10.0  # for the watcher to read what stood in the log before it w
 
 async def begun_without_lease(field: Ground, name: str, pid: int, since: float, back_at: float) -> list[str]:
     """Calls and side effects of worker process ``pid`` since then, save under leases that ``name`` took after ``back_at``."""
+
     def places(act: Act) -> Collection[Place]:
         run_id = act.words[0].partition("/")[0]
         if act.kind == "tool":

@@ -1,4 +1,4 @@
-"""One fault of each kind after the other on the same ground, in any order, while runs are cancelled: they may not add up."""
+"""One fault of each kind after the other on the same ground, in any order, while orders are given: they may not add up."""
 
 from collections import defaultdict
 from itertools import count
@@ -9,8 +9,8 @@ from tests.chaos.ground import Ground, ground
 from tests.chaos.kills import kill, made_good
 from tests.chaos.load import Plan
 from tests.chaos.machines import lose
+from tests.chaos.orders import Orders
 from tests.chaos.restarts import stop
-from tests.chaos.storm import Cancels
 from tests.chaos.zombies import WHO, freeze_and_wake
 
 KILL, LOSS, STOP = "kill -9 to next step max", "loss of a machine to next step max", "last word before a stop to next step max"
@@ -20,22 +20,22 @@ FAULTS = (KILL, STOP, LOSS, *WHO)
 
 async def mix(bootstrap: str, root: Path, seed: int, *, rounds: int, session_ms: int) -> Report:
     """Each round makes each fault once. A worker that is gone is followed by a fresh one."""
-    report = Report(f"faults of each kind in turn while runs are cancelled, {rounds} rounds, seed {seed}")
+    report = Report(f"faults of each kind in turn, cancels and resumes meanwhile, {rounds} rounds, seed {seed}")
     plan = Plan(48, turns=6, fastest=0.2, slowest=1.0)
     targets = {KILL: 1.2, LOSS: session_ms / 1000 + 2, STOP: 2.0, WAKING: 5.0}  # seconds
     async with ground(bootstrap, root, seed=seed, plan=plan, partitions=6, session_ms=session_ms, heartbeat_ms=200) as field:
         turn = Turn(field, report)
         await field.start(*(turn.fresh() for _ in range(3)))
         await field.busy()
-        async with Cancels(field) as cancels:
+        async with Orders(field) as orders:
             for _ in range(rounds):
                 for fault in field.draw.sample(FAULTS, len(FAULTS)):
                     await turn.make(fault)
-        await cancels.judge(report)
+        await orders.judge(report)
         for what, target in targets.items():
             report.at_most(what, max(turn.figures[what]), target, " s")
         report.none("new side effects after takeover", turn.acts)
-        await field.judge(report, killed=turn.killed, cancelled=cancels.sent)
+        await field.judge(report, killed=turn.killed, cancelled=orders.cancelled)
         report.none("accidents", field.processes.accidents())
     return report
 

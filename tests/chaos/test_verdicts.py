@@ -12,9 +12,20 @@ from unittest.mock import AsyncMock
 import pytest
 
 from runfold.config import Settings
-from runfold.core.events import LeaseAcquired, ModelStepStarted, Problem, Reason, Record, RunRequested, Status, Unreadable
+from runfold.core.events import (
+    CommandRejected,
+    LeaseAcquired,
+    ModelStepStarted,
+    Problem,
+    Reason,
+    Record,
+    Rejection,
+    RunRequested,
+    Status,
+    Unreadable,
+)
 from runfold.testing.given import RUN_ID, History, given, text, tool_use
-from tests.chaos import effects, ground, kills, ledger
+from tests.chaos import effects, ground, kills, ledger, orders
 from tests.chaos.effects import begun_without_lease
 from tests.chaos.figures import Report, Verdict, percentile
 from tests.chaos.ground import Ground
@@ -238,6 +249,22 @@ async def test_a_ledger_gives_back_what_was_written(tmp_path: Path, monkeypatch:
     assert sorted(act.words for act in book.acts("worker")) == [("w0",), ("w1",), ("w2",)]
     assert book.pid_of("worker", "w1")
     assert not book.acts("call")
+
+
+async def test_an_order_is_answered_by_a_refusal_or_by_the_end_of_its_run(field: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orders, "ANSWER_SECONDS", 0.0)
+    given_orders = orders.Orders(field)
+    given_orders.sent = {"c1": orders.Order(RUN_ID, 1.0), "c2": orders.Order("another", 1.0)}
+    open_ = given("go").started()
+    saw(field, open_.when(refusal("c1")), at=3.0)
+    report = Report("x")
+    await given_orders.judge(report)
+    assert report.broken == ["orders without an answer: c2 to another"]
+    assert given_orders._took() == [2.0]
+
+
+def refusal(command_id: str) -> CommandRejected:
+    return CommandRejected(run_id=RUN_ID, epoch=0, command_id=command_id, reason=Rejection.NOT_SUSPENDED)
 
 
 async def test_leases_are_told_from_runs(field: Ground) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from runfold.config import Settings
 from runfold.core.errors import LogUnavailable
 from runfold.core.events import (
+    CommandRejected,
     LeaseAcquired,
     ModelStepCompleted,
     ModelStepFailed,
@@ -73,6 +74,7 @@ class Watcher:
         self.suspended: dict[str, RunSuspended] = {}
         self.finished: dict[str, RunFinished] = {}
         self.finished_at: dict[str, float] = {}
+        self.rejected: dict[str, float] = {}  # by command
         self.unreadable: list[Unreadable] = []
         self.steps: list[float] = []  # when each end of a step could be seen
         self.pauses: list[Pause] = []  # of runs whose next step did not begin together with the end of the last
@@ -170,6 +172,8 @@ class Watcher:
                 self.attempts[event.run_id] = event.attempt
             case ToolStepStarted():
                 self.keys[event.idempotency_key].append(event.epoch)
+            case CommandRejected():
+                self.rejected.setdefault(event.command_id, at)
             case RunSuspended():
                 self.suspended[event.run_id] = event
             case _:

@@ -36,7 +36,7 @@ def seed() -> int:
 
 
 async def test_nothing_is_lost_repeated_or_stale_whatever_happens_to_workers(bootstrap: str, tmp_path: Path, seed: int) -> None:
-    """kill -9, SIGTERM, the loss of a machine, SIGSTOP of worker, keeper and both; a cancel every quarter of a second."""
+    """kill -9, SIGTERM, the loss of a machine, SIGSTOP of worker, keeper and both; five cancels and resumes a second."""
     judge(await mix(bootstrap, tmp_path, seed, rounds=1, session_ms=SESSION_MS))
 
 
