@@ -44,6 +44,7 @@ class Settings(BaseSettings):
     # the worker
     max_model_calls: int = Field(256, ge=1)  # at the same time, per worker process
     max_tool_calls: int = Field(256, ge=1)  # the same
+    overlap: bool = False  # begin what is harmless to repeat while the commit that led to it is under way
     drain_seconds: float = Field(30, ge=0)  # for steps under way when a partition is let go; what takes longer is aborted
     # the model
     model_base_url: str = ""  # of the Messages API or a gateway; empty: what the SDK's own environment says
@@ -61,6 +62,6 @@ class Settings(BaseSettings):
     cache_dir: Path = Path("~/.cache/runfold")  # Kafka's jars, fetched once
     maven_mirror: str = ""  # URL of a Maven repository to fetch them from; empty: the public one
     # watching
-    stalled_seconds: float = Field(300, gt=0)  # without progress: the API calls a run stalled; with tables older than that it is not ready
+    stalled_seconds: float = Field(300, gt=0)  # without progress: a run counts as stalled; with older tables the API is not ready
     log_format: Literal["auto", "console", "ecs"] = "auto"  # auto: console on a terminal, else ECS JSON
     metrics_port: int = Field(0, ge=0, le=65535)  # of worker and projector; 0: none
