@@ -205,6 +205,7 @@ class ModelRequest:
     tools_json: str
     options_json: str
     messages: tuple[Message, ...]
+    cache_ttl: str = "off"
 
 
 @dataclass(frozen=True, slots=True)

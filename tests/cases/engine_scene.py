@@ -25,6 +25,7 @@ from runfold.log.memory import MemoryBroker, MemoryCommands
 from runfold.log.wire import read
 from runfold.ports import Commands
 from runfold.testing import FakeMessagesApi, Script
+from runfold.testing.fake_api.markers import unmarked
 from runfold.tools import Tool, ToolContext, tool
 from tests.cases.engine_process import RETRIES, Process
 from tests.cases.oracles import Evidence, Execution, check
@@ -212,8 +213,8 @@ class Scene:
         return [event for event in events if isinstance(event, kind) and getattr(event, "run_id", "") == run_id]
 
     def asked(self, text: str, n: int) -> dict[str, Any]:
-        """MR[n]: the body of the n-th request of the conversation that begins with ``text``."""
-        body: dict[str, Any] = [hit.body for hit in self.api.requests if hit.conversation == text][n - 1]
+        """MR[n]: the body of the n-th request of the conversation that begins with ``text``, without its cache markers."""
+        body: dict[str, Any] = unmarked([hit.body for hit in self.api.requests if hit.conversation == text][n - 1])
         return body
 
     def live(self) -> dict[str, Run]:
@@ -247,10 +248,15 @@ async def _nothing(partition: int, events: Sequence[OwnerEvent]) -> None:
 
 @asynccontextmanager
 async def stage(
-    scripts: Script | Mapping[str, Script], *, partitions: int = 1, unique_ids: bool = True, **facts: Any
+    scripts: Script | Mapping[str, Script],
+    *,
+    partitions: int = 1,
+    unique_ids: bool = True,
+    caching: bool = False,
+    **facts: Any,
 ) -> AsyncIterator[Scene]:
     """A scene whose oracles are asked at the end; ``facts`` are fields of `Evidence` that they must know."""
-    async with FakeMessagesApi(scripts, unique_ids=unique_ids) as api:
+    async with FakeMessagesApi(scripts, unique_ids=unique_ids, caching=caching) as api:
         scene = Scene(api, partitions)
         try:
             yield scene

@@ -44,6 +44,7 @@ from runfold.core.events import (
 from runfold.core.run import Run
 from runfold.core.shard import Shard
 from runfold.testing import Hit
+from runfold.testing.fake_api.markers import unmarked
 
 INTERRUPTED = (Reason.CANCEL, Reason.DEADLINE, Reason.NO_PROGRESS)  # of a run that ended while something was under way
 ATTEMPTS = 3  # of a model step that fails, in the test profile
@@ -146,7 +147,7 @@ def conversation(seen: Evidence) -> Iterator[str]:
     kept = {event.request_id for event in seen.events(ModelStepCompleted) if event.stop_reason not in seen.discarded}
     answered: list[tuple[Any, int]] = []
     for hit in hits:
-        messages = (hit.body or {}).get("messages")
+        messages = unmarked((hit.body or {}).get("messages"))
         yield from (f"request {hit.number} asks again for the committed answer to {n}" for old, n in answered if old == messages)
         if hit.request_id in kept:
             answered.append((messages, hit.number))

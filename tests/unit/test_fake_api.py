@@ -63,6 +63,9 @@ def said(response: httpx.Response) -> str:
 
 # ---- the rules
 
+SHORT = {"type": "ephemeral"}
+HOUR = {"type": "ephemeral", "ttl": "1h"}
+
 TALK = Script().then_text("ok").for_ever()
 CALLED = (user(text()), assistant(tool_use()))
 
@@ -140,7 +143,15 @@ async def test_a_broken_conversation_is_refused_and_remembered(messages: Message
         {"top_p": 1},
         {"top_k": 1},
         {"stream": False},
-        {"cache_control": {}, "system": [{**text(), "cache_control": {}}] * 2, "tools": [{"name": "t", "cache_control": {}}] * 2},
+        {
+            "cache_control": HOUR,
+            "system": [{**text(), "cache_control": HOUR}] * 2,
+            "tools": [{"name": "t", "cache_control": HOUR}] * 2,
+        },
+        {"cache_control": {}},
+        {"cache_control": {"type": "ephemeral", "ttl": "2h"}},
+        {"cache_control": HOUR, "system": [{**text(), "cache_control": SHORT}]},
+        {"system": [{**text(" "), "cache_control": SHORT}]},
     ],
     ids=str,
 )
@@ -151,9 +162,31 @@ async def test_rules_1_and_9_fields_the_api_would_refuse(fields: dict[str, Any])
 
 
 async def test_rule_9_four_markers_are_fine() -> None:
-    marked = {**text(), "cache_control": {}}
+    long, short = {**text(), "cache_control": HOUR}, {**text(), "cache_control": SHORT}
     async with serving(FakeMessagesApi(TALK)) as (_, client):
-        assert (await ask(client, user(marked, marked), system=[marked, marked])).status_code == 200
+        assert (await ask(client, user(short, short), system=[long, long])).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln", "cache_control": SHORT},
+        {**tool_use(), "cache_control": {"type": "for ever"}},
+    ],
+    ids=["on thinking", "of another type"],
+)
+async def test_rule_9_markers_that_the_api_would_refuse(block: dict[str, Any]) -> None:
+    async with serving(FakeMessagesApi(TALK)) as (api, client):
+        calls = [] if block["type"] == "tool_use" else [tool_use()]
+        assert (await ask(client, user(text()), assistant(block, *calls), user(result()))).status_code == 400
+    assert "cache_control" in api.violations[0]
+
+
+async def test_rule_9_a_marker_within_a_result_counts() -> None:
+    marked = {**text("x"), "cache_control": SHORT}
+    async with serving(FakeMessagesApi(TALK)) as (_, client):
+        sent = [user(text()), assistant(tool_use()), user(result(content=[marked] * 5))]
+        assert (await ask(client, *sent)).status_code == 400
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff{}", b"[]", b'{"max_tokens": NaN}', b""])
@@ -175,6 +208,51 @@ async def test_rule_6_relaxed_for_gateways_that_count_anew_each_turn() -> None:
         assert (await ask(client, *again)).status_code == 200
         twice = [user(text()), assistant(tool_use(), tool_use()), user(result())]
         assert (await ask(client, *twice)).status_code == 400
+
+
+CHANGES: dict[str, tuple[Messages, dict[str, Any]]] = {
+    "another input": ([user(text("go!")), assistant(tool_use()), user(result())], {}),
+    "another system prompt": ([*CALLED, user(result())], {"system": [text("be kind")]}),
+    "another tool": ([*CALLED, user(result())], {"tools": [{"name": "t"}]}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_rule_10_what_was_sent_before_is_told_again_as_it_was(change: str) -> None:
+    messages, fields = CHANGES[change]
+    script = Script().then_tool_use("a", "t", {}).then_text("ok")
+    async with serving(FakeMessagesApi({"go": script})) as (api, client):
+        for first in ("go", "go!"):
+            await ask(client, user(text(first)), system=[text("be brief")] if first == "go!" else [])
+        assert (await ask(client, *messages, **{"system": []} | fields)).status_code == 400
+    assert "bound to a different conversation" in api.violations[0]
+
+
+async def test_rule_10_markers_may_move() -> None:
+    script = Script().then_tool_use("a", "t", {}).then_text("ok")
+    async with serving(FakeMessagesApi(script)) as (_, client):
+        await ask(client, user({**text(), "cache_control": SHORT}), system=[text("be brief")])
+        moved = {**result(), "cache_control": SHORT}
+        system = [{**text("be brief"), "cache_control": HOUR}]
+        assert (await ask(client, *CALLED, user(moved), system=system)).status_code == 200
+
+
+async def test_a_prompt_cache_reads_what_it_wrote() -> None:
+    script = Script().then_tool_use("a", "t", {}).then_text("ok")
+    system = [{**text("be brief" * 100), "cache_control": HOUR}]
+    async with serving(FakeMessagesApi(script, caching=True)) as (api, client):
+        await ask(client, user({**text(), "cache_control": SHORT}), system=system)
+        await ask(client, *CALLED, user({**result(), "cache_control": SHORT}), system=system)
+        await ask(client, user(text("go again")), system=system)
+    first, second, other = [hit.message["usage"] for hit in api.requests]
+    split = first["cache_creation"]
+    assert first["cache_read_input_tokens"] == 0
+    assert split["ephemeral_1h_input_tokens"] > 200 > split["ephemeral_5m_input_tokens"] > 0
+    assert second["cache_read_input_tokens"] == first["cache_creation_input_tokens"] == sum(split.values())
+    assert 0 < second["cache_creation_input_tokens"] < 100
+    assert second["input_tokens"] == 0
+    assert other["cache_read_input_tokens"] == split["ephemeral_1h_input_tokens"]
+    assert other["input_tokens"] > 0
 
 
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}

@@ -1,7 +1,12 @@
-"""The body of a Messages API request, from what the log froze. Values only: order of keys and white space carry no meaning."""
+"""The body of a Messages API request, from what the log froze. Values only: order of keys and white space carry no meaning.
+
+Nothing is rendered here. System blocks, tools, options and messages go out with the values that the log's prefix digest covers;
+what is added is what the API does not hold against a replay: max_tokens, stream, and markers for its cache.
+"""
 
 from typing import Any
 
+from runfold.model.caching import mark
 from runfold.model.exact_json import sendable
 from runfold.ports import ModelRequest
 
@@ -22,4 +27,6 @@ def arguments(request: ModelRequest) -> dict[str, Any]:
     options: dict[str, Any] = sendable(request.options_json)
     if taken := sorted(ours.keys() & options.keys()):
         raise TypeError(f"options may not hold {', '.join(taken)}: the agent's definition has a field for that")
-    return ours | options
+    body = ours | options
+    mark(body, request.cache_ttl)
+    return body

@@ -61,6 +61,7 @@ def _request(run: Run, event: ModelStepStarted) -> ModelRequest:
         tools_json=definition.tools_json,
         options_json=definition.options_json,
         messages=run.messages,
+        cache_ttl=definition.cache_ttl,
     )
 
 

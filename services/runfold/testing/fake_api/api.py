@@ -3,16 +3,16 @@
 import asyncio
 import json
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from runfold.testing import sse
+from runfold.testing.fake_api.cache import PromptCache
+from runfold.testing.fake_api.checker import Checker
 from runfold.testing.fake_api.http import Connection, Request
 from runfold.testing.fake_api.ledger import Hit, Ledger
 from runfold.testing.fake_api.player import play
-from runfold.testing.fake_api.rules import complaints, thinking
 from runfold.testing.prompter import Cue, Prompter
 from runfold.testing.script import Script
 
@@ -22,19 +22,26 @@ class FakeMessagesApi:
 
     ``scripts`` is one script for all conversations, or several by what the first user message begins with (see `Prompter`).
     Whatever breaks a rule gets 400 ``invalid_request_error`` and an entry in ``violations``: end a test with
-    ``assert not api.violations``. A request that no script foresees is a violation, too.
+    ``assert not api.violations``. A request that no script foresees is a violation, too; so is one that tells otherwise what was
+    sent before. With ``caching`` the input side of a scripted message's usage is that of a prompt cache, see `PromptCache`.
 
     Other processes have the same by HTTP: GET /__ledger, GET /__waiting, POST /__release/NAME. The GETs wait for
     ``?hits=N`` (``&conversation=TEXT``) or ``?name=NAME``, up to ``&within=SECONDS`` (default 10), then answer 408.
     """
 
     def __init__(
-        self, scripts: Script | Mapping[str, Script], *, host: str = "127.0.0.1", port: int = 0, unique_ids: bool = True
+        self,
+        scripts: Script | Mapping[str, Script],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        unique_ids: bool = True,
+        caching: bool = False,
     ) -> None:
         self._prompter = Prompter({"": scripts} if isinstance(scripts, Script) else scripts)
-        self._host, self._port, self._unique_ids = host, port, unique_ids
+        self._host, self._port = host, port
+        self._checker, self._cache = Checker(unique_ids=unique_ids), PromptCache() if caching else None
         self._ledger = Ledger()
-        self._thoughts: defaultdict[tuple[str, int], list[Any]] = defaultdict(list)  # what thinking each turn was sent
         self._released: set[str] = set()
         self._serving: set[asyncio.Task[Any]] = set()
         self.waiting: list[str] = []  # names of held answers
@@ -150,14 +157,14 @@ class FakeMessagesApi:
         cue = None if hit.complaint else self._prompter.cue(hit.body["messages"])
         if cue is not None:
             hit.conversation, hit.turn = cue.conversation, cue.turn
-            hit.complaint = self._examine_thinking(hit, cue)
+            hit.complaint = self._examine_history(hit, cue)
         self._ledger.changed()
         if cue is None or hit.complaint:
             hit.status, hit.answer = 400, sse.error_event("invalid_request_error", hit.complaint or "")
             await connection.respond(400, hit.answer, {"request-id": hit.request_id})
             return True
         assert cue.answer is not None
-        return await self._unless_left(play(cue.answer, hit, connection, self._hold), hit, connection)
+        return await self._unless_left(play(cue.answer, hit, connection, self._hold, self._cache), hit, connection)
 
     def _examine(self, request: Request, hit: Hit) -> str | None:
         """Read the body into ``hit``; the first rule it breaks."""
@@ -171,7 +178,7 @@ class FakeMessagesApi:
             return "the body is not an object"
         if not hit.body.get("stream"):
             return "stream: expected true"
-        return next(complaints(hit.body, unique_ids=self._unique_ids, paused=self._paused(hit.body)), None)
+        return self._checker.complaint(hit.body, self._paused(hit.body))
 
     def _paused(self, body: dict[str, Any]) -> list[bool]:
         try:
@@ -179,14 +186,10 @@ class FakeMessagesApi:
         except (KeyError, TypeError, IndexError, AttributeError):
             return []  # malformed: the rules will say how
 
-    def _examine_thinking(self, hit: Hit, cue: Cue) -> str | None:
+    def _examine_history(self, hit: Hit, cue: Cue) -> str | None:
         if cue.answer is None:
             return f"no script foresees turn {cue.turn} of {cue.conversation!r}"
-        sent = self._thoughts.get((cue.conversation, cue.turn - 1))
-        last = next((message for message in reversed(hit.body["messages"]) if message["role"] == "assistant"), None)
-        if sent and last and thinking(last) not in sent:
-            return "thinking blocks in the latest assistant message cannot be modified"
-        return None
+        return self._checker.drift(hit.body, cue.conversation, cue.turn)
 
     async def _unless_left(self, playing: Coroutine[Any, Any, bool], hit: Hit, connection: Connection) -> bool:
         """Play until the end, or until the client leaves."""
@@ -206,7 +209,7 @@ class FakeMessagesApi:
     def _remember(self, hit: Hit) -> None:
         """What the client must send back as it was."""
         if "content" in hit.message:
-            self._thoughts[hit.conversation, hit.turn].append(thinking(hit.message))
+            self._checker.answered(hit.conversation, hit.turn, hit.message["content"])
 
     # ---- holding and waiting
 

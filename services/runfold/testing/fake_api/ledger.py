@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from runfold.testing.fake_api.markers import unmarked
+
 
 @dataclass(slots=True, kw_only=True)
 class Hit:
@@ -57,7 +59,7 @@ class Ledger:
         answered: set[str] = set()
         repeated = []
         for hit in self.hits:
-            messages = repr((hit.body or {}).get("messages"))
+            messages = repr(unmarked((hit.body or {}).get("messages")))
             if messages in answered:
                 repeated.append(hit)
             if hit.complete and hit.message.get("stop_reason") not in (None, "max_tokens"):

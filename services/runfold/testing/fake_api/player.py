@@ -6,12 +6,19 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from runfold.testing import sse
+from runfold.testing.fake_api.cache import PromptCache
 from runfold.testing.fake_api.http import Connection
 from runfold.testing.fake_api.ledger import Hit
 from runfold.testing.script import NONCE, Answer, ErrorAnswer, Item
 
 
-async def play(answer: Answer, hit: Hit, connection: Connection, hold: Callable[[str], Awaitable[None]]) -> bool:
+async def play(
+    answer: Answer,
+    hit: Hit,
+    connection: Connection,
+    hold: Callable[[str], Awaitable[None]],
+    cache: PromptCache | None = None,
+) -> bool:
     """Give ``answer`` and write it into ``hit``; ``hold(name)`` waits for a release. False: the connection is gone."""
     await asyncio.sleep(answer.delay)
     if answer.held is not None:
@@ -20,6 +27,8 @@ async def play(answer: Answer, hit: Hit, connection: Connection, hold: Callable[
         return await _error(answer.error, hit, connection)
     if answer.message is not None:
         hit.answer = spoken(answer.message, hit.body["model"], hit.number)
+        if cache is not None:
+            hit.answer["usage"] |= cache.usage(hit.body)
         return await _stream(sse.message_events(hit.answer), hit, connection)
     if answer.stream is not None:
         hit.answer = {"stop_reason": _stop_reason(answer.stream)}

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from runfold.testing.fake_api import markers
+
 Body = dict[str, Any]
 Message = dict[str, Any]
 
 _RETIRED = ("temperature", "top_p", "top_k")
-_MAX_CACHE_MARKERS = 4
 
 
 def complaints(body: Body, *, paused: Sequence[bool] = (), unique_ids: bool = True) -> Iterator[str]:
@@ -33,7 +34,7 @@ def complaints(body: Body, *, paused: Sequence[bool] = (), unique_ids: bool = Tr
     yield from _roles(messages, paused)
     yield from _tool_results(messages)
     yield from _tool_use_ids(messages, unique_ids)
-    yield from _cache_markers(body)
+    yield from markers.complaints(body)
 
 
 def _fields(body: Body) -> Iterator[str]:
@@ -114,22 +115,6 @@ def _tool_use_ids(messages: list[Message], unique_ids: bool) -> Iterator[str]:
                 if block["id"] in seen:
                     yield f"messages.{index}: `tool_use` ids must be unique: {block['id']}"
                 seen.add(block["id"])
-
-
-def _cache_markers(body: Body) -> Iterator[str]:
-    markers = _count_markers([body.get("system"), body.get("tools"), body["messages"]]) + ("cache_control" in body)
-    if markers > _MAX_CACHE_MARKERS:
-        yield f"a maximum of {_MAX_CACHE_MARKERS} blocks with cache_control may be provided, found {markers}"
-
-
-def _count_markers(value: Any) -> int:
-    if isinstance(value, list):
-        return sum(map(_count_markers, value))
-    if isinstance(value, dict):
-        # a tool's input and schema are the user's own data
-        own = [item for name, item in value.items() if name not in ("input", "input_schema", "cache_control")]
-        return ("cache_control" in value) + sum(map(_count_markers, own))
-    return 0
 
 
 def thinking(message: Message) -> list[Any]:
