@@ -75,5 +75,10 @@ class Batch:
         return [RunState.of(run) for run in self.runs.values()]
 
     @property
+    def taken_over(self) -> list[int]:
+        """Partitions that have a new lease: its holder knows what the log still holds, and nothing else."""
+        return [after.partition for before, after in self.moves if after.lease_epoch != before.lease_epoch]
+
+    @property
     def rows(self) -> int:
         return len(self.runs) + len(self.starts.keys() | self.ends.keys())

@@ -1,6 +1,6 @@
 """Where the projector meets the world: where records come from, and who watches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from runfold.core.errors import RunfoldError
@@ -36,6 +36,10 @@ class Source(Protocol):
 
     def ends(self) -> Mapping[int, int]:
         """By partition: where the log ends, as far as is known. Records that are not committed yet may count."""
+        ...
+
+    def beginnings(self, partitions: Iterable[int]) -> Mapping[int, int]:
+        """Of these partitions: the oldest offset that the log still has."""
         ...
 
     def close(self) -> None: ...

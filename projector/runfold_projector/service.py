@@ -76,6 +76,8 @@ class Projector:
             batch = _fold(partitions, source.poll(POLL))
             if batch.moves:
                 self._write(writer, batch)
+                if batch.taken_over:
+                    writer.suspend_lost(source.beginnings(batch.taken_over))
             else:
                 writer.keep_alive()
             self._look(source.ends(), source.reached())
@@ -108,6 +110,7 @@ def _recover(writer: Writer, source: Source) -> Mapping[int, Partition]:
     partitions = {position.partition: Partition(position) for position in stored}
     source.assign({number: partition.low for number, partition in partitions.items()})
     _check_ends(stored, source.ends())
+    writer.suspend_lost(source.beginnings(partitions))
     return partitions
 
 

@@ -1,7 +1,7 @@
 """A projector in the test's own process: real tables, and a log that stands where the test wants it."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Condition, Event, Thread
 
@@ -24,6 +24,7 @@ class Topic:
         self._changed = Condition()
         self._shown = [len(log.deliveries) if shown else 0 for log in logs]
         self._failure: LogError | None = None
+        self.beginnings: dict[int, int] = {}  # by partition: what retention has left; 0 where it says nothing
 
     def publish(self, partition: int = 0, count: int | None = None) -> None:
         """Show everything that the log of ``partition`` holds by now, or its first ``count`` deliveries. What was shown stays."""
@@ -86,6 +87,9 @@ class MemorySource:
 
     def ends(self) -> Mapping[int, int]:
         return self._topic.ends()
+
+    def beginnings(self, partitions: Iterable[int]) -> Mapping[int, int]:
+        return {partition: self._topic.beginnings.get(partition, 0) for partition in partitions}
 
     def close(self) -> None:
         pass

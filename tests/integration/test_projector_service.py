@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from runfold.core.errors import LogUnavailable, RunfoldError, TopicMismatch
-from runfold.core.events import Problem
+from runfold.core.events import Problem, RunCancelRequested
 from runfold.core.shard import Ignored
 from runfold.local import Postgres
 from runfold_projector.service import Projector
@@ -151,6 +151,24 @@ def test_j04_v2_a_database_that_restarts_is_waited_for(tmp_path: Path) -> None:
         assert_tables_equal_fold(server.dsn, [log.deliveries])
 
 
+def test_j04_v3_a_statement_that_fails_is_tried_again_until_it_does_not(dsn: str) -> None:
+    """J04.1"""
+    log, noted = random_log(28, 400), Noted()
+    topic = Topic(log, shown=False)
+    with projecting(topic, dsn, noted):
+        topic.publish(0, 200)
+        wait_until_level(topic, dsn)
+        with psycopg.connect(dsn) as connection:
+            connection.execute("alter table projection_offset add constraint broken check (next_offset <= 200) not valid")
+        topic.publish()
+        until(lambda: len(noted.errors) > 2)
+        with psycopg.connect(dsn) as connection:
+            connection.execute("alter table projection_offset drop constraint broken")
+        wait_until_level(topic, dsn, patience=15)
+    assert all("CheckViolation" in str(error) for error in noted.errors)
+    assert_tables_equal_fold(dsn, [log.deliveries])
+
+
 def test_an_error_of_the_log_is_waited_out(dsn: str) -> None:
     log, noted = random_log(22, 300), Noted()
     topic = Topic(log, shown=False)
@@ -257,3 +275,50 @@ def test_a_log_that_ends_before_what_the_tables_know_is_refused(dsn: str) -> Non
     shorter.publish(count=20)
     with projecting(shorter, dsn, noted):
         until(lambda: any("lost records" in str(error) for error in noted.errors))
+
+
+def test_an_open_run_whose_beginning_is_gone_says_so_when_an_owner_comes_that_cannot_know_it(dsn: str) -> None:
+    """K11.2. Until then its owner may have it in memory; and one that writes of it afterwards has."""
+    log = leased()
+    topic = Topic(log, shown=False)
+    gone, kept = log.request("gone").start(), log.request("ended").to_the_end()
+    left = log.request("left").start()
+    beginning = left.run.first_offset
+    with projecting(topic, dsn):
+        topic.publish()
+        wait_until_level(topic, dsn)
+        topic.beginnings[0] = beginning
+        gone.call_model()
+        topic.publish()
+        wait_until_level(topic, dsn)
+        assert stated(dsn, gone.id) == ("RUNNING", None), "its owner goes on"
+        log.lease("worker-B")
+        topic.publish()
+        until(lambda: stated(dsn, gone.id) == ("SUSPENDED", "HISTORY_LOST"))
+        log.append(RunCancelRequested(run_id=gone.id, command_id="c", requested_by="test"))
+        topic.publish()
+        wait_until_level(topic, dsn)
+        assert stated(dsn, gone.id) == ("SUSPENDED", "HISTORY_LOST"), "a command changes nothing"
+        assert stated(dsn, left.id) == ("RUNNING", None)
+        assert stated(dsn, kept.id)[0] == "SUCCEEDED"
+        gone.say().finish()
+        topic.publish()
+        wait_until_level(topic, dsn)
+        assert stated(dsn, gone.id)[0] == "SUCCEEDED", "its new owner was the old one, with all in memory"
+
+
+def stated(dsn: str, run_id: str) -> tuple[str, str | None]:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("select status, reason from run where id = %s", [run_id]).fetchone()
+    assert row is not None
+    return row
+
+
+def test_a_projector_that_begins_after_the_deletion_says_it_too(dsn: str) -> None:
+    log = leased()
+    gone = log.request("gone").start()
+    topic = Topic(log)
+    project_all(topic, dsn)
+    topic.beginnings[0] = log.next_offset
+    with projecting(topic, dsn):
+        until(lambda: stated(dsn, gone.id) == ("SUSPENDED", "HISTORY_LOST"))

@@ -95,6 +95,7 @@ def test_reasons_without_an_example_are_those_that_others_decide() -> None:
         Reason.APPROVAL,  # not yet used, like the next
         Reason.UNREADABLE_RECORD,
         Reason.NEEDS_NEWER_VERSION,
+        Reason.HISTORY_LOST,  # the projector
     }
 
 

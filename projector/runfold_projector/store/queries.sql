@@ -59,7 +59,8 @@ select * from json_to_recordset(%(rows)s) as new (
 on conflict (id) do nothing;
 
 -- name: update_runs
--- Never back, never after the end.
+-- Never back, never after the end. A run that was taken for lost is not, once its owner has written of it; commands, which are no
+-- progress, anybody may write.
 update run
 set
     status = new.status,
@@ -99,7 +100,27 @@ where
     run.id = new.id
     and run.first_offset = new.first_offset
     and (run.last_offset, run.fold_from) < (new.last_offset, new.fold_from)
-    and run.finished_at is null;
+    and run.finished_at is null
+    and (run.reason is distinct from 'HISTORY_LOST' or run.last_progress_at < new.last_progress_at);
+
+-- name: suspend_lost
+-- The tables alone know of such a run: no owner can fold it, so no record will ever end it.
+update run
+set
+    status = 'SUSPENDED',
+    reason = 'HISTORY_LOST',
+    detail = format(
+        'its records begin at offset %%s of partition %%s, the log at %%s, and no snapshot covers them: it cannot go on',
+        run.fold_from, run.partition, log.begins
+    ),
+    waiting_tool_use_id = null,
+    retry_at = null
+from json_to_recordset(%(rows)s) as log (partition int, begins bigint)
+where
+    run.partition = log.partition
+    and run.fold_from < log.begins
+    and run.finished_at is null
+    and run.reason is distinct from 'HISTORY_LOST';
 
 -- name: start_steps
 -- A start clears what the attempt before left.

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import psycopg
@@ -79,6 +79,12 @@ class Writer:
             if moved is None or moved.rowcount != len(batch.moves):
                 raise Overtaken("another projector moved the tables on: this one gives way")
         self._spoke = time.monotonic()
+
+    def suspend_lost(self, beginnings: Mapping[int, int]) -> None:
+        """Say of open runs that nobody can fold them any more. ``beginnings``: the log's oldest offsets, by partition."""
+        rows = [{"partition": partition, "begins": offset} for partition, offset in beginnings.items() if offset > 0]
+        with translated("suspending runs that the log has lost"), self._connection.transaction():
+            self._put("suspend_lost", rows)
 
     def _put(self, statement: str, rows: Sequence[Row]) -> psycopg.Cursor[Row] | None:
         if not rows:

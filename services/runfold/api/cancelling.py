@@ -12,8 +12,9 @@ from runfold.api.closed import Closed
 from runfold.api.grammar import Detail
 from runfold.api.problems import Problem
 from runfold.api.reads import Reads, in_time
+from runfold.api.rows import Row
 from runfold.core.errors import LogUnavailable
-from runfold.core.events import RunCancelRequested, Status
+from runfold.core.events import Reason, RunCancelRequested, Status
 from runfold.ports import Commands
 
 REQUESTED_BY = "api"
@@ -36,11 +37,18 @@ async def cancel(run_id: str, said: Cancellation, commands: Commands, reads: Rea
         return status, False
     if status.final:
         raise Problem(409, "run_finished", f"the run has ended: it is {status}", id=run_id, status=status)
+    refuse_lost(row)
     command = RunCancelRequested(
         run_id=run_id, command_id=str(uuid.uuid4()), requested_by=REQUESTED_BY, detail=said.detail
     )
     await in_time(commands.send(command), LogUnavailable)
     return status, True
+
+
+def refuse_lost(row: Row) -> None:
+    """409 for a run whose owner could not even read the command."""
+    if row["reason"] == Reason.HISTORY_LOST:
+        raise Problem(409, "history_lost", f"nobody can carry this run: {row['detail']}", id=row["id"], status=row["status"])
 
 
 def unknown(run_id: str) -> Problem:

@@ -8,7 +8,7 @@ import uuid
 
 from pydantic import Field
 
-from runfold.api.cancelling import REQUESTED_BY, unknown
+from runfold.api.cancelling import REQUESTED_BY, refuse_lost, unknown
 from runfold.api.closed import Closed
 from runfold.api.grammar import Detail, Steps, Tokens, Usd
 from runfold.api.problems import Problem
@@ -48,5 +48,6 @@ async def resume(run_id: str, on: Resumption, commands: Commands, reads: Reads) 
     if status is not Status.SUSPENDED:
         message = f"only a suspended run can be resumed: it is {status}"
         raise Problem(409, "run_not_suspended", message, id=run_id, status=status)
+    refuse_lost(row)
     await in_time(commands.send(on.command(run_id)), LogUnavailable)
     return status

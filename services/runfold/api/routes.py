@@ -180,7 +180,7 @@ async def get_timeline(run_id: RunId, given: Given) -> list[StepView]:
         200: {"model": RunStatus, "description": "The run is cancelled already."},
         **_READING,
         **_REFUSING,
-        **_errors(_409="The run has ended in another way: `status` says how. Nothing was changed."),
+        **_errors(_409="The run has ended in another way: `status` says how; or nobody can carry it. Nothing was changed."),
     },
 )
 async def cancel_run(
@@ -201,7 +201,7 @@ async def cancel_run(
     responses={
         **_READING,
         **_REFUSING,
-        **_errors(_409="The run does not wait for anybody: `status` says where it stands. Nothing was changed."),
+        **_errors(_409="The run waits for nobody: `status` says where it stands; or nobody can carry it. Nothing was changed."),
     },
 )
 async def resume_run(run_id: RunId, on: Annotated[Resumption, Depends(_resumption)], given: Given) -> RunStatus:

@@ -67,6 +67,7 @@ class Reason(StrEnum):
     APPROVAL = "APPROVAL"
     UNREADABLE_RECORD = "UNREADABLE_RECORD"
     NEEDS_NEWER_VERSION = "NEEDS_NEWER_VERSION"
+    HISTORY_LOST = "HISTORY_LOST"  # the log has lost the run's beginning: the projection's view, never in the log
 
 
 class SideEffect(StrEnum):

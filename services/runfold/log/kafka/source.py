@@ -4,7 +4,7 @@ No group and no group offsets: whoever reads knows where it stands.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -85,6 +85,14 @@ class KafkaSource:
     def ends(self) -> Mapping[int, int]:
         """By partition: where the log ends, as of the last fetch. Records that are not committed yet count."""
         return {partition: max(self._ends[partition], self._fetched_end(partition)) for partition in self._ends}
+
+    def beginnings(self, partitions: Iterable[int]) -> Mapping[int, int]:
+        """Of these partitions: the oldest offset that the log still has. Asks the broker."""
+        places = [TopicPartition(self._topic, partition) for partition in partitions]
+        try:
+            return {place.partition: self._consumer.get_watermark_offsets(place, client.CALL_SECONDS)[0] for place in places}
+        except KafkaException as error:
+            raise log_error(error, f"topic {self._topic}") from None
 
     def _fetched_end(self, partition: int) -> int:
         _, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
