@@ -46,7 +46,7 @@ from runfold.log.codec import Codec
 from runfold.log.kafka import KafkaCommands, KafkaLog, KafkaMembership, create_topic
 from runfold.log.partitioner import partition_of
 from runfold.model import RetryPolicy, ScriptedModel
-from runfold.ports import Grant, ModelAnswer, ModelRequest, ToolCallRequest, ToolPolicy, ToolResult
+from runfold.ports import Grant, Model, ModelAnswer, ModelRequest, ToolCallRequest, ToolPolicy, ToolResult, Tools
 from runfold.telemetry.metrics import WorkerMetrics
 from runfold.telemetry.watch import Watch
 from runfold.worker.resources import Resources
@@ -71,8 +71,8 @@ class FreeTools:
 
 
 class OneAgent:
-    def __init__(self) -> None:
-        self._tools = FreeTools()
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
         self._definition = AgentDefinition(
             name="default", model="free", max_tokens=1000, system_json="[]", tools_json="[]", options_json="{}", hash="0" * 64
         )
@@ -80,7 +80,7 @@ class OneAgent:
     def definition(self, agent: str, *, model: str | None = None, max_tokens: int | None = None) -> AgentDefinition | None:
         return self._definition
 
-    def tools(self, agent: str) -> FreeTools:
+    def tools(self, agent: str) -> Tools:
         return self._tools
 
 
@@ -133,19 +133,23 @@ def spread_ids(runs: int, partitions: int) -> list[str]:
     return ids
 
 
-async def measure(bootstrap: str, partitions: int, runs: int, seconds: float) -> dict[str, float]:
+async def at_work(
+    bootstrap: str, partitions: int, runs: int, model: Model, tools: Tools, watch: Watch, overlap: bool = False
+) -> threading.Event:
+    """Start a worker and as many runs, on a topic of their own. Set what is returned, and they lose their lease."""
     settings = Settings(bootstrap=bootstrap, topic=f"bench-{uuid.uuid4().hex[:8]}", group=f"bench-{os.getpid()}")
     create_topic(settings, partitions, replication=1)
-    watch, codec, loop, stop = Stopwatch(), Codec(), asyncio.get_running_loop(), threading.Event()
+    codec, loop, stop = Codec(), asyncio.get_running_loop(), threading.Event()
     resources = Resources(
         worker="bench",
         build="bench",
         log=await KafkaLog.open(settings, codec),
-        model=ScriptedModel(endless),
-        agents=OneAgent(),
+        model=model,
+        agents=OneAgent(tools),
         pricing=NoPrice(),
         retries=RetryPolicy(),
         observer=watch,
+        overlap=overlap,
     )
     worker = Worker(resources, 5, lambda error: os._exit(1))
     threading.Thread(
@@ -155,6 +159,12 @@ async def measure(bootstrap: str, partitions: int, runs: int, seconds: float) ->
     limits = Limits(max_steps=10**9)
     for run_id in spread_ids(runs, partitions):
         await commands.send(RunRequested(run_id=run_id, agent="default", input="go", limits=limits))
+    return stop
+
+
+async def measure(bootstrap: str, partitions: int, runs: int, seconds: float) -> dict[str, float]:
+    watch = Stopwatch()
+    stop = await at_work(bootstrap, partitions, runs, ScriptedModel(endless), FreeTools(), watch)
     await asyncio.sleep(WARM_SECONDS)
     watch.measuring = True
     await asyncio.sleep(seconds)
@@ -166,10 +176,12 @@ async def measure(bootstrap: str, partitions: int, runs: int, seconds: float) ->
 # ---- one process per measurement
 
 
-def in_process_of_its_own(what: str, bootstrap: str, partitions: int, runs: int, seconds: float) -> dict[str, float]:
+def in_process_of_its_own(
+    what: str, bootstrap: str, partitions: int, runs: int, seconds: float, *more: str
+) -> dict[str, float]:
     numbers = {"--bootstrap": bootstrap, "--partitions": partitions, "--runs": runs, "--seconds": seconds}
     words = [str(word) for pair in numbers.items() for word in pair]
-    command = ["-m", "benchmarks.lane"] if what == "lane" else ["-m", "benchmarks.engine", "--alone"]
+    command = ["-m", f"benchmarks.{what}", *(["--alone"] if what != "lane" else []), *more]
     here = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, *command, *words], check=True, stdout=subprocess.PIPE, text=True, cwd=here)
     result: dict[str, float] = json.loads(done.stdout)

@@ -14,9 +14,10 @@ from runfold.core.shard import Ignored, Shard
 from runfold.log.memory.partition import Partition as StoredPartition
 from runfold.ports import Appender, Position
 from runfold.simulation.chance import CALM, LONG_DRAIN, Plan, plan_of
-from runfold.worker.flow import Flow
+from runfold.worker.flow import Flow, Step
 from runfold.worker.lane import Lane
 from runfold.worker.partition import Partition
+from runfold.worker.planner import Planner
 
 
 def skips_the_marker(patch: pytest.MonkeyPatch) -> None:
@@ -103,8 +104,8 @@ def keeps_what_was_waiting(patch: pytest.MonkeyPatch) -> None:
 def keeps_its_plans(patch: pytest.MonkeyPatch) -> None:
     """After a reset a run is what the log says, whatever was planned beyond that."""
 
-    def nothing_happened(flow: Flow, run: Run) -> list[Any]:
-        return [step.end for step in flow.hand.values() if step.end is not None]
+    def nothing_happened(flow: Flow, run: Run) -> tuple[list[Any], None]:
+        return [step.end for step in flow.hand.values() if step.end is not None], None
 
     patch.setattr(Flow, "begin_again", nothing_happened)
 
@@ -128,6 +129,26 @@ def does_not_wait_for_the_echo(patch: pytest.MonkeyPatch) -> None:
         lane._echo.set()
 
     patch.setattr(Lane, "_read_back_all", at_once)
+
+
+def lets_what_writes_run_ahead(patch: pytest.MonkeyPatch) -> None:
+    """Only what is harmless begins before its start is in the log."""
+    patch.setattr(Step, "harmless", True)
+
+
+def lets_all_run_ahead(patch: pytest.MonkeyPatch) -> None:
+    """One step of a run is ahead of the log, and one at most."""
+    patch.setattr(Flow, "_may_run_ahead", lambda flow, step: flow.recorded and step.harmless)
+
+
+def runs_ahead_at_once(patch: pytest.MonkeyPatch) -> None:
+    """An owner leaves a word of a run in the log before it runs ahead: what kills its worker must be counted."""
+    patch.setattr(Flow, "_may_run_ahead", lambda flow, step: step.harmless and not any(s.begun for s in flow.hand.values()))
+
+
+def forgets_what_ran_ahead(patch: pytest.MonkeyPatch) -> None:
+    """A reset costs no call that ran ahead of the log."""
+    patch.setattr(Planner, "would_start", lambda *words: False)
 
 
 def takes_the_acknowledgement_for_the_echo(patch: pytest.MonkeyPatch) -> None:
@@ -196,6 +217,10 @@ MUTANTS: dict[Break, dict[str, float]] = {  # and the only faults it is looked f
     believes_an_uncertain_marker: {"unheard_commit": 0.1},
     does_not_wait_for_the_echo: {"lost_commit": 0.2},
     takes_the_acknowledgement_for_the_echo: {},
+    lets_what_writes_run_ahead: {},
+    lets_all_run_ahead: {},
+    runs_ahead_at_once: {},
+    forgets_what_ran_ahead: {"restart": 20},
     fences_nobody: {"freeze_in_append": 0.1},
     folds_what_old_leases_wrote: {},
     works_under_a_silent_keeper: {"freeze_keeper": 20},

@@ -154,6 +154,7 @@ async def _resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
             retry_after_cap=settings.retry_after_cap_seconds,
         ),
         observer=watch,
+        overlap=settings.overlap,
         max_model_calls=settings.max_model_calls,
         max_tool_calls=settings.max_tool_calls,
         beat_seconds=settings.heartbeat_ms / 1000,

@@ -75,6 +75,7 @@ class Plan:
     drain: float  # seconds that a worker gets to finish what runs before it lets go
     small: bool
     rates: Rates
+    overlap: bool  # whether what is harmless begins before its start is in the log
 
     @property
     def planned(self) -> bool:
@@ -113,6 +114,7 @@ def plan_of(seed: int) -> Plan:
         drain=chance.choice((5, LONG_DRAIN)),
         small=chance.happens(0.5),
         rates=_rates(chance),
+        overlap=bool(seed % 2),
     )
 
 

@@ -72,7 +72,7 @@ def _in_vain(world: "World") -> Iterator[str]:
         run = world.referee.run(attempt[0])
         excused = run is None or run.reason in INTERRUPTED or world.referee.resumed[run.id] or run.id in world.referee.parked
         if not excused:
-            yield f"E5: the call for {attempt} has no result"
+            yield f"E5: the call for {attempt} was made in vain"
 
 
 def _of_run(world: "World", run_id: str) -> Iterator[str]:

@@ -4,17 +4,20 @@ The log must keep what `runfold.audit` checks. Beside that:
 
 L1  the group's offset never goes backwards, and a fold from its low watermark misses nothing of an open run
 L2  a record written in an owner's name under an old lease changes nothing
-W1  no model or tool is called before its step's start is in the log; each attempt is called once, by the worker that wrote it
+W1  no model or tool is called before its step's start is in the log; each attempt is called once, by the worker that wrote it.
+    In a world that overlaps, one call of a run may be ahead of the log if it is harmless: of the model, of a tool that reads
 W2  who holds the newest lease calls no model for a step that has its answer, and sends the conversation that the log folds to
 W3  a tool that cannot be repeated runs at most once, unless a person resumed the run
 W4  nobody fights for a partition: no worker fences one more than `FENCES` times within `FENCE_SECONDS`
 W5  a worker whose keeper has fallen silent starts nothing new
+W6  a tool that kills who calls it is called `MAX_STARTS` times, once more where worlds overlap, until a person is asked
 """
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 
 from runfold.audit.partition import PartitionAudit
+from runfold.core.decide import MAX_STARTS
 from runfold.core.events import (
     Delivery,
     LeaseAcquired,
@@ -24,6 +27,7 @@ from runfold.core.events import (
     Problem,
     Record,
     RunResumed,
+    SideEffect,
     ToolStepFinished,
     ToolStepStarted,
     Unreadable,
@@ -38,6 +42,7 @@ from runfold.simulation.loop import Process, current_process
 
 FENCES, FENCE_SECONDS = 20, 5.0
 SILENCE_SECONDS = 3.0  # the worker's own
+DEADLY = "deadly"
 FORGED = "forged, in an owner's name and under an old lease"
 
 Attempt = tuple[str, int, int]  # run, seq, attempt
@@ -83,7 +88,12 @@ class Referee:
     """``complain`` is told of everything that does not hold, ``note`` of everything that is worth reading."""
 
     def __init__(
-        self, partitions: int, now: Callable[[], float], complain: Callable[[str], None], note: Callable[[str], None]
+        self,
+        partitions: int,
+        overlap: bool,
+        now: Callable[[], float],
+        complain: Callable[[str], None],
+        note: Callable[[str], None],
     ) -> None:
         self.books = [Book(number) for number in range(partitions)]
         self.forged: set[tuple[int, int]] = set()
@@ -93,10 +103,12 @@ class Referee:
         self.executions: Counter[str] = Counter()  # by idempotency key
         self.resumed: Counter[str] = Counter()  # by run
         self.calls = 0  # of the model
-        self._now, self._complain, self._note = now, complain, note
+        self._overlap, self._now, self._complain, self._note = overlap, now, complain, note
         self._read_to = [0] * partitions
         self._writers: dict[Attempt, str] = {}  # by start that is in the log: the worker that wrote it
-        self._called: dict[Attempt, None] = {}
+        self._called: Counter[Attempt] = Counter()
+        self._ahead: dict[tuple[str, str], Attempt] = {}  # by process and run: the last call ahead of the log, until a reset
+        self._were_ahead: set[Attempt] = set()
         self._answered: set[Attempt] = set()
         self._granted: dict[str, float] = {}  # when the keeper said what a worker has heard last
         self._fences: defaultdict[tuple[int, str], deque[float]] = defaultdict(lambda: deque(maxlen=FENCES))
@@ -142,6 +154,7 @@ class Referee:
         """Somebody fenced ``partition``."""
         who = current_process().name
         self._note(f"{who} fences partition {partition}")
+        self._ahead = {key: attempt for key, attempt in self._ahead.items() if key[0] != who}
         times = self._fences[partition, who]
         times.append(self._now())
         if len(times) == FENCES and times[-1] - times[0] < FENCE_SECONDS:
@@ -162,8 +175,9 @@ class Referee:
 
     def model_called(self, request: ModelRequest) -> None:
         self.calls += 1
-        run = self._call((request.run_id, request.seq, request.attempt), "the model")
-        if run is None or self.books[run.partition].owner != current_process().name:
+        attempt = request.run_id, request.seq, request.attempt
+        run = self._call(attempt, "the model", harmless=True)
+        if attempt not in self._writers or run is None or self.books[run.partition].owner != current_process().name:
             return  # a call of one who does not know yet that others took over
         if run.step.seq > request.seq:
             self._complain(f"W2: step {request.seq} of {run.id} has its answer, and its owner asks again")
@@ -171,28 +185,41 @@ class Referee:
             self._complain(f"W2: step {request.seq} of {run.id}: the request is not what the log folds to")
 
     def tool_called(self, request: ToolCallRequest, policy: ToolPolicy) -> None:
-        self._call((request.run_id, request.seq, request.attempt), request.name)
+        harmless = policy.side_effect in (SideEffect.NONE, SideEffect.READ)
+        self._call((request.run_id, request.seq, request.attempt), request.name, harmless)
         self.executions[request.idempotency_key] += 1
+        times = (MAX_STARTS + self._overlap) * (1 + self.resumed[request.run_id])
+        if request.name == DEADLY and self.executions[request.idempotency_key] > times:
+            self._complain(f"W6: {request.idempotency_key} kills its worker for the {times + 1}th time")
         if not policy.repeatable and self.executions[request.idempotency_key] > 1 + self.resumed[request.run_id]:
             self._complain(f"W3: {request.name} cannot be repeated and runs again: {request.idempotency_key}")
 
-    def _call(self, attempt: Attempt, what: str) -> Run | None:
+    def _call(self, attempt: Attempt, what: str, harmless: bool) -> Run | None:
         who, writer = current_process().name, self._writers.get(attempt)
         self._note(f"{who} calls {what} for {attempt}")
-        if writer is None:
+        if writer is None and self._overlap and harmless:
+            self._run_ahead(who, attempt, what)
+        elif writer is None:
             self._complain(f"W1: {who} calls {what} for {attempt}, whose start is not in the log")
         elif writer != who:
             self._complain(f"W1: {who} calls {what} for {attempt}, which {writer} started")
-        elif attempt in self._called:
+        elif attempt in self._called and attempt not in self._were_ahead:
             self._complain(f"W1: {who} calls {what} for {attempt} a second time")
         if self._is_deaf(current_process()):
             self._complain(f"W5: {who} calls {what} for {attempt}; its keeper spoke last at {self._granted[who]:.3f} s")
-        self._called[attempt] = None
+        self._called[attempt] += 1
         return self.run(attempt[0])
 
+    def _run_ahead(self, who: str, attempt: Attempt, what: str) -> None:
+        before = self._ahead.get((who, attempt[0]))
+        if before is not None and before not in self._writers:
+            self._complain(f"W1: {who} calls {what} for {attempt} while {before} is ahead of the log")
+        self._ahead[who, attempt[0]] = attempt
+        self._were_ahead.add(attempt)
+
     def in_vain(self) -> list[Attempt]:
-        """Attempts that were made and have no result in the log."""
-        return [attempt for attempt in self._called if attempt not in self._answered]
+        """Attempts that were made and have no result in the log, or were made twice."""
+        return [attempt for attempt, times in self._called.items() if times > 1 or attempt not in self._answered]
 
     def _is_deaf(self, process: Process) -> bool:
         """Whether the last grant is too old to act on, and was when the process last had to decide."""

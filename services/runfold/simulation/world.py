@@ -31,7 +31,7 @@ class World:
         self.loop, self.seed, self.plan = loop, seed, plan
         self.complaints: list[str] = []
         self._note = note
-        self.referee = Referee(plan.partitions, loop.time, self.complain, self.note)
+        self.referee = Referee(plan.partitions, plan.overlap, loop.time, self.complain, self.note)
         self.scripts: dict[str, Script] = {}
         self.broker = SimulatedBroker(plan.partitions, stream(seed, "broker"), plan.rates, loop.time)
         self.broker.changed, self.broker.fenced = self.referee.changed, self.referee.fenced
@@ -70,6 +70,7 @@ class World:
             pricing=FlatPrice(),
             retries=RetryPolicy(attempts=4, base=0.5, cap=5.0, retry_after_cap=10.0),
             observer=Observer(self, process.name),
+            overlap=self.plan.overlap,
             max_model_calls=4,
             max_tool_calls=4,
             draw=self._chance.random,

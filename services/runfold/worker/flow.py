@@ -12,6 +12,7 @@ from runfold.core.events import (
     RunEvent,
     RunSnapshotted,
     RunSuspended,
+    SideEffect,
     ToolStepFinished,
     ToolStepStarted,
 )
@@ -20,6 +21,7 @@ from runfold.worker.slots import Slots
 
 StepStarted = ModelStepStarted | ToolStepStarted
 StepEnded = ModelStepCompleted | ModelStepFailed | ToolStepFinished | RunSuspended
+HARMLESS = frozenset({SideEffect.NONE, SideEffect.READ})
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class Step:
     """One attempt of a step, from the moment its start is submitted until its end is read back.
 
     ``committed``: the start is in the log, so the step may run. ``end``: how it ended; it survives a reset, for it was paid for.
+    One that is begun and not committed is ahead of the log.
     """
 
     start: StepStarted
@@ -38,6 +41,15 @@ class Step:
     @property
     def attempt(self) -> Attempt:
         return self.start.seq, self.start.attempt
+
+    @property
+    def begun(self) -> bool:
+        return self.task is not None or self.end is not None
+
+    @property
+    def harmless(self) -> bool:
+        """Whether nobody is hurt when it runs and the log never hears of it. A call of the model costs money, no more."""
+        return isinstance(self.start, ModelStepStarted) or self.start.side_effect in HARMLESS
 
     def ended(self, end: StepEnded) -> None:
         self.end, self.task = end, None
@@ -74,6 +86,7 @@ class Flow:
     hand: dict[Attempt, Step] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     carried_at: int = -1  # where the head was when a snapshot of the run was last thought of
+    recorded: bool = False  # a step that this owner started is in the log
 
     def __post_init__(self) -> None:
         self.ahead = self.run
@@ -102,7 +115,7 @@ class Flow:
             case ModelStepStarted() | ToolStepStarted() as event:
                 step = self.hand.get((event.seq, event.attempt))
                 if step is not None and step.start.epoch == event.epoch:  # else another owner made the same attempt
-                    step.committed = True
+                    step.committed = self.recorded = True
             case ModelStepCompleted() | ModelStepFailed() | ToolStepFinished() as event:
                 self._let_go((event.seq, event.attempt))
             case RunSuspended(tool_use_id=str(tool_use)):
@@ -116,23 +129,40 @@ class Flow:
         if (step := self.hand.pop(attempt, None)) is not None:
             step.drop()
 
-    def begin_again(self, run: Run) -> list[StepEnded]:
-        """The partition was taken over (again): drop what the log does not know of, return what it must still be told."""
-        self.run = self.ahead = run
-        self.unread = 0
-        for step in list(self.hand.values()):
-            if not (step.committed and is_open(run, step.attempt)):
-                self._let_go(step.attempt)
-        return [step.end for step in self.hand.values() if step.end is not None]
+    def begin_again(self, run: Run) -> tuple[list[StepEnded], Step | None]:
+        """The partition was taken over (again): drop what the log does not know of.
 
-    def startable(self) -> list[Step]:
-        """Steps whose start is in the log and that are not under way."""
-        return [step for step in self.hand.values() if step.committed and step.task is None and step.end is None]
+        Returns what it must still be told: how steps ended, and the step that had begun ahead of it, now in nobody's hand.
+        """
+        self.run = self.ahead = run
+        self.unread, ahead = 0, None
+        for step in list(self.hand.values()):
+            if step.begun and not step.committed:
+                ahead = self.hand.pop(step.attempt)
+            elif not (step.committed and is_open(run, step.attempt)):
+                self._let_go(step.attempt)
+        return [step.end for step in self.hand.values() if step.end is not None], ahead
+
+    def startable(self, overlap: bool) -> list[Step]:
+        """Steps that may begin: their start is in the log. With ``overlap`` one may be ahead of it, if it is harmless."""
+        waiting = [step for step in self.hand.values() if not step.begun]
+        ready = [step for step in waiting if step.committed]
+        if ready or not waiting or not (overlap and self._may_run_ahead(waiting[0])):
+            return ready
+        return waiting[:1]
+
+    def _may_run_ahead(self, step: Step) -> bool:
+        """Not behind another one that is ahead, nor behind a result of its own kind that is not in the log: a death repeats one
+        call of the model and one tool at most. And not before this owner has left a word of the run in the log: a step that kills
+        its worker at once would never be counted."""
+        begun = [other for other in self.hand.values() if other.begun]
+        behind = all(other.committed and type(other.start) is not type(step.start) for other in begun)
+        return self.recorded and step.harmless and behind
 
     @property
     def working(self) -> bool:
         """Whether something is under way that should be in the log before the partition is let go."""
-        return any(step.committed or step.end is not None for step in self.hand.values())
+        return any(step.committed or step.begun for step in self.hand.values())
 
     def stop_steps(self) -> None:
         """Abort what is under way. What has ended stays in hand: the log may still have to be told."""

@@ -16,6 +16,7 @@ from runfold.core.events import (
     CommandRejected,
     LeaseAcquired,
     ModelStepStarted,
+    OwnerEvent,
     Problem,
     Reason,
     Record,
@@ -28,6 +29,7 @@ from runfold.core.events import (
     ToolStepStarted,
     Unreadable,
 )
+from runfold.core.run import Run
 from runfold.core.shard import Ignored, Shard
 from runfold.ports import Grant, Position, Reading
 from runfold.worker.carrier import Carrier
@@ -99,9 +101,16 @@ class Partition:
 
     def _withdraw_starts(self) -> None:
         """Those in no transaction yet; and with them the ends of runs, whose totals count them: the next owner ends those."""
-        starts = self.lane.withdraw(lambda event: isinstance(event, ModelStepStarted | ToolStepStarted))
+        starts = self.lane.withdraw(self._is_start_of_nothing)
         runs = {start.run_id for start in starts if not isinstance(start, LeaseAcquired)}
         self.lane.withdraw(lambda event: isinstance(event, RunFinished) and event.run_id in runs)
+
+    def _is_start_of_nothing(self, event: OwnerEvent) -> bool:
+        """Whether it starts a step that is not under way."""
+        if not isinstance(event, ModelStepStarted | ToolStepStarted):
+            return False
+        flow = self.flows.get(event.run_id)
+        return flow is None or (step := flow.hand.get((event.seq, event.attempt))) is None or not step.begun
 
     def lose(self) -> None:
         """Somebody else may own the partition already: act no more, and let `drain` return now."""
@@ -224,9 +233,27 @@ class Partition:
     def _resynchronise(self, run_id: str) -> None:
         """The fold did not take an event that we thought it would: what is ahead of the log is not to be trusted."""
         if (flow := self.flows.get(run_id)) is not None:
-            for ended in flow.begin_again(flow.run):
-                self._submit(flow, ended)
+            self._begin_again(flow, flow.run)
             self._touched[run_id] = flow
+
+    def _begin_again(self, flow: Flow, run: Run) -> None:
+        """From what the log says, with the results that it does not know of yet."""
+        ends, step = flow.begin_again(run)
+        for end in ends:
+            self._submit(flow, end)
+        if step is None:
+            return
+        if not self.gaps.forbids(run) and self.planner.would_start(step.start, flow.ahead, self.clock.now(), flow.hand):
+            self._start_again(flow, step)
+        else:
+            step.drop()
+
+    def _start_again(self, flow: Flow, step: Step) -> None:
+        """The log lost the start of a step that had begun ahead of it."""
+        self._submit(flow, step.start)
+        step.start, flow.hand[step.attempt] = flow.hand[step.attempt].start, step
+        if step.end is not None:
+            self._submit(flow, step.end)
 
     def _reject(self, command: RunCancelRequested | RunResumeRequested) -> None:
         self.lane.submit(
@@ -280,8 +307,7 @@ class Partition:
             self.flows.pop(id_).drop()
         for run in list(self.shard.runs.values()):
             flow = self.flows.setdefault(run.id, Flow(run))
-            for ended in flow.begin_again(run):
-                self._submit(flow, ended)
+            self._begin_again(flow, run)
             self._touched[run.id] = flow
             if inherited and run.started is not None and run.id not in self.gaps.parked:
                 self.resources.observer.resumed(run)
@@ -358,20 +384,21 @@ class Partition:
     # ---- acting
 
     def _begin_steps(self, flow: Flow) -> None:
-        for step in flow.startable():  # strict order: a step runs when its start is in the log. Overlap would be decided here
-            step.task = self._spawn(self._perform(flow, step))
+        for step in flow.startable(self.resources.overlap and not self.draining):
+            run = flow.run if step.committed else flow.ahead
+            step.task = self._spawn(self._perform(flow, step, run))
             if step.slots is self.resources.last_slots:
                 self._loop.call_later(PROBATION_SECONDS, step.give)
 
     def _lease_is_fresh(self) -> bool:
         return self._now() - self.grant().at < self.resources.silence_seconds
 
-    async def _perform(self, flow: Flow, step: Step) -> None:
+    async def _perform(self, flow: Flow, step: Step, run: Run) -> None:
         start = step.start
         if isinstance(start, ModelStepStarted):
-            self._ended(flow, step, await call_model(self.resources, self.clock, flow.run, start))
+            self._ended(flow, step, await call_model(self.resources, self.clock, run, start))
         else:
-            self._ended(flow, step, await call_tool(self.resources, flow.run, start))
+            self._ended(flow, step, await call_tool(self.resources, run, start))
 
     def _ended(self, flow: Flow, step: Step, end: StepEnded) -> None:
         if flow.hand.get(step.attempt) is not step:

@@ -1,9 +1,10 @@
 """From a decision to the events that carry it out: the only place where the worker writes what a run is to do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import assert_never
 
-from runfold.core.decide import decide, has_one_start_left
+from runfold.core.decide import Attempt, decide, has_one_start_left
 from runfold.core.decisions import Begin, CallModel, Decision, Finish, Reject, Resume, RunTools, Suspend, WaitUntil
 from runfold.core.errors import ConfigError
 from runfold.core.events import (
@@ -21,7 +22,7 @@ from runfold.core.events import (
 )
 from runfold.core.run import Call, ModelStep, Run, replace_limits
 from runfold.ports import Tools
-from runfold.worker.flow import Flow
+from runfold.worker.flow import Flow, StepStarted
 from runfold.worker.resources import Resources
 from runfold.worker.size import LARGEST_BYTES, fits
 from runfold.worker.slots import Slots
@@ -50,6 +51,17 @@ class Planner:
             else:
                 events += self._events(decision, flow, poke)
         return events, wake
+
+    def would_start(self, start: StepStarted, run: Run, now: int, busy: Collection[Attempt]) -> bool:
+        """Whether the run wants just this start of a step."""
+        wanted: list[StepStarted] = []
+        for decision in decide(run, now, busy, self.since):
+            if isinstance(decision, CallModel):
+                wanted.append(self._model_start(decision, run))
+            elif isinstance(decision, RunTools):
+                tools = self.resources.agents.tools(run.request.agent)
+                wanted += [self._tool_step(call, run, tools) for call in decision.calls]
+        return replace(start, epoch=self.epoch) in wanted
 
     def slots_of(self, event: RunEvent, run: Run) -> Slots | None:
         """Of what an event of `next_events` has taken one; ``run`` as it was then."""
@@ -108,18 +120,17 @@ class Planner:
         return started
 
     def _model_step(self, decision: CallModel, run: Run, poke: Poke) -> list[RunEvent]:
-        if not self._slots_for(run.step).take(run.id, poke):
-            return []
-        return [
-            ModelStepStarted(
-                run_id=run.id,
-                epoch=self.epoch,
-                seq=decision.seq,
-                attempt=decision.attempt,
-                prefix_digest=run.digest,
-                reserved_tokens=decision.max_tokens,
-            )
-        ]
+        return [self._model_start(decision, run)] if self._slots_for(run.step).take(run.id, poke) else []
+
+    def _model_start(self, decision: CallModel, run: Run) -> ModelStepStarted:
+        return ModelStepStarted(
+            run_id=run.id,
+            epoch=self.epoch,
+            seq=decision.seq,
+            attempt=decision.attempt,
+            prefix_digest=run.digest,
+            reserved_tokens=decision.max_tokens,
+        )
 
     def _tool_steps(self, calls: tuple[Call, ...], run: Run, poke: Poke) -> list[RunEvent]:
         tools = self.resources.agents.tools(run.request.agent)

@@ -57,6 +57,7 @@ class Resources:
     echo_seconds: float = 5.0  # an append that is not read back by then is uncertain; a marker: without any record before it
     beat_seconds: float = 0.5  # the group's heartbeat
     silence_seconds: float = 3.0  # a grant older than this starts nothing new
+    overlap: bool = False  # whether what is harmless to repeat begins while the commit that led to it is under way
     draw: Callable[[], float] = random.random
     model_slots: Slots = field(init=False)
     tool_slots: Slots = field(init=False)

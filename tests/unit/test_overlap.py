@@ -1,0 +1,159 @@
+"""With overlap, what is harmless begins while the commit that led to it is under way (`Flow.startable`)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from uuid import uuid4
+
+import pytest
+
+from runfold.core.errors import LogUnavailable
+from runfold.core.events import ModelStepStarted, OwnerEvent, RunRequested, SideEffect, Status, ToolStepFinished, ToolStepStarted
+from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryTail
+from runfold.model.scripted import ScriptedModel
+from runfold.ports import ModelAnswer, ModelRequest, ToolCallRequest, ToolPolicy, ToolResult
+from tests.engine import Engine, Ledger, ScriptedTools, done, text, tool_use, turns
+
+ANSWERS = turns(tool_use(("t1", "look", {})), tool_use(("t2", "look", {})), text("done"))
+
+
+class House:
+    """One worker with overlap, over one partition whose commits can be held up, or refused once."""
+
+    def __init__(self) -> None:
+        self.broker, self.ledger = MemoryBroker(1), Ledger()
+        self.broker.group.join("group")
+        self.broker.before_commit = self._before
+        self.held: type | None = None  # commits that bring one of these wait
+        self.refused: type | None = None  # the next commit that brings one fails
+        self.released = asyncio.Event()
+        self.called: list[str] = []
+        self._changed = asyncio.Event()
+        self.engine: Engine | None = None
+
+    async def _before(self, partition: int, events: Sequence[OwnerEvent]) -> None:
+        if self.held and any(isinstance(event, self.held) for event in events):
+            await self.released.wait()
+        if self.refused and any(isinstance(event, self.refused) for event in events):
+            self.refused = None
+            raise LogUnavailable("the test says so")
+
+    def _call(self, what: str) -> None:
+        self.called.append(what)
+        self._changed.set()
+
+    def start(self, side_effect: SideEffect = SideEffect.READ, overlap: bool = True) -> Engine:
+        async def body(request: ToolCallRequest) -> ToolResult:
+            self._call(f"tool {request.seq}")
+            return done("seen")
+
+        def answer(request: ModelRequest) -> ModelAnswer:
+            self._call(f"model {request.seq}")
+            return ANSWERS(request)
+
+        tools = ScriptedTools(self.ledger, body, ToolPolicy(side_effect=side_effect))
+        self.engine = Engine(MemoryLog(self.broker), ScriptedModel(answer), self.ledger, tools=tools, overlap=overlap)
+        self.engine.grant([0], self.broker.group.proof("group"))
+        return self.engine
+
+    async def request(self) -> str:
+        run_id = str(uuid4())
+        await MemoryCommands(self.broker).send(RunRequested(run_id=run_id, agent="default", input="go"))
+        return run_id
+
+    async def until_called(self, what: str) -> None:
+        async with asyncio.timeout(10):
+            while what not in self.called:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def log(self, run_id: str) -> list[str]:
+        return [type(record.event).__name__ for record in await MemoryTail(self.broker).records(run_id, 0)]
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    house = House()
+    yield house
+    if house.engine is not None:
+        await house.engine.close()
+        assert house.engine.failures == []
+
+
+async def ticks() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_a_call_begins_while_its_start_is_being_committed(house: House) -> None:
+    house.held = ToolStepStarted
+    engine = house.start()
+    run_id = await house.request()
+    await house.until_called("tool 2")
+    assert "ToolStepStarted" not in await house.log(run_id)
+    house.released.set()
+    await engine.notes.until(lambda: run_id in engine.notes.ended)
+    assert house.called == ["model 1", "tool 2", "model 3", "tool 4", "model 5"]
+    assert (await house.log(run_id)).count("ToolStepStarted") == 2
+
+
+@pytest.mark.parametrize(
+    ("side_effect", "overlap"), [(SideEffect.WRITE, True), (SideEffect.EXTERNAL, True), (SideEffect.READ, False)]
+)
+async def test_what_writes_never_does_nor_does_anything_in_the_strict_order(
+    house: House, side_effect: SideEffect, overlap: bool
+) -> None:
+    house.held = ToolStepStarted
+    engine = house.start(side_effect, overlap)
+    run_id = await house.request()
+    await house.until_called("model 1")
+    await ticks()
+    assert house.called == ["model 1"]
+    house.released.set()
+    await engine.notes.until(lambda: run_id in engine.notes.ended)
+
+
+async def test_the_first_call_of_an_owner_waits_for_its_start_to_be_counted(house: House) -> None:
+    house.held = ModelStepStarted
+    engine = house.start()
+    run_id = await house.request()
+    await ticks()
+    assert house.called == []
+    house.released.set()
+    await engine.notes.until(lambda: run_id in engine.notes.ended)
+
+
+async def test_one_step_is_ahead_of_the_log_and_no_more(house: House) -> None:
+    house.held = ToolStepStarted
+    engine = house.start()
+    run_id = await house.request()
+    await house.until_called("tool 2")
+    await ticks()
+    assert house.called == ["model 1", "tool 2"], "it has ended, and what follows it waits"
+    house.released.set()
+    await engine.notes.until(lambda: run_id in engine.notes.ended)
+
+
+async def test_a_reset_costs_no_call_that_ran_ahead(house: House) -> None:
+    house.held = house.refused = ToolStepStarted
+    engine = house.start()
+    run_id = await house.request()
+    await house.until_called("tool 2")
+    house.released.set()
+    await engine.notes.until(lambda: run_id in engine.notes.ended)
+    assert len(engine.notes.resets) == 1
+    assert engine.notes.ended[run_id].status is Status.SUCCEEDED
+    assert house.called.count("tool 2") == 1
+
+
+async def test_a_drain_lets_a_call_that_runs_ahead_finish(house: House) -> None:
+    house.held = ToolStepStarted
+    engine = house.start()
+    run_id = await house.request()
+    await house.until_called("tool 2")
+    engine.grant([], house.broker.group.proof("group"), leaving=[0])
+    await ticks()
+    house.released.set()
+    async with asyncio.timeout(10):
+        while engine.worker.held:
+            await asyncio.sleep(0.005)
+    assert (await house.log(run_id))[-1] == ToolStepFinished.__name__
