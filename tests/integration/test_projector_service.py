@@ -233,6 +233,21 @@ def test_j06_3_the_lag_grows_while_nothing_can_be_written_and_is_gone_afterwards
         until(lambda: projector.lag.records == 0 and projector.lag.seconds < 0.5)
 
 
+def test_a_projector_is_ready_while_the_tables_are_fresh(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it runs, and is connected to all that it needs, says nothing."""
+    monkeypatch.setattr("runfold_projector.service.BEHIND_SECONDS", 0.8)
+    log = random_log(26, 300)
+    topic = Topic(log, shown=False)
+    with projecting(topic, dsn) as projector:
+        topic.publish(0, 100)
+        wait_until_level(topic, dsn)
+        until(lambda: not projector.troubles())
+        with locked(dsn, "run"):
+            topic.publish()
+            until(lambda: "tables" in projector.troubles())
+        until(lambda: not projector.troubles())
+
+
 def test_a_topic_with_other_partitions_than_the_tables_know_is_refused(dsn: str) -> None:
     project_all(Topic(leased(), ScriptedLog(1)), dsn)
     topic = Topic(leased())

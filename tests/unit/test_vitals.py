@@ -22,7 +22,7 @@ from runfold.telemetry.metrics import WorkerMetrics
 from runfold.telemetry.serving import expose
 from runfold.worker import vitals
 from runfold.worker.standstill import SETTLE_SECONDS, Standstill
-from runfold.worker.vitals import LOOP_SECONDS, STALL_SECONDS, Blocked, Vitals
+from runfold.worker.vitals import LOOP_SECONDS, READER_SECONDS, STALL_SECONDS, Blocked, Vitals
 from tests.engine import Engine, Ledger, text, turns
 
 PATIENCE = 20.0
@@ -133,8 +133,10 @@ class Stage:
         self.broker.group.join("group")
         self.ends: dict[int, int] = {}
         self.log = MemoryLog(self.broker)
-        self.engine = Engine(self.log, ScriptedModel(turns(text("done"))), Ledger(), ends=lambda: self.ends)
         self.now = time.monotonic()
+        self.read_ago = 0.0
+        seen: dict[str, Any] = {"ends": lambda: self.ends, "read_at": lambda: self.now - self.read_ago}
+        self.engine = Engine(self.log, ScriptedModel(turns(text("done"))), Ledger(), **seen)
         self.vitals = Vitals(self.engine.worker, lambda: self.now)
 
     def grant(self, *partitions: int, leaving: tuple[int, ...] = ()) -> None:
@@ -217,6 +219,15 @@ async def test_a_log_that_grows_while_nothing_is_applied_is_not_ready(stage: Sta
     assert stage.seen_after(0.2) == {"partition 0": "standstill"}
     stage.engine.worker.partitions[0].shard.next_offset += 1
     assert stage.seen_after(0.1) == {}
+
+
+async def test_a_reader_that_is_blocked_is_said(stage: Stage) -> None:
+    """Where the log ends only it could tell."""
+    await stage.own(0)
+    stage.read_ago = READER_SECONDS - 0.1
+    assert stage.seen_after(0) == {}
+    stage.read_ago = READER_SECONDS + 0.1
+    assert stage.seen_after(0) == {"reader": "blocked for 5.1 s"}
 
 
 async def test_what_is_submitted_and_not_read_back_is_not_ready(stage: Stage) -> None:

@@ -142,6 +142,7 @@ async def _resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
         build=version("runfold"),
         log=kafka,
         ends=lambda: kafka.ends,
+        read_at=lambda: kafka.read_at,
         model=TimeLimited(
             AnthropicModel(base_url=settings.model_base_url or None), settings.first_byte_seconds, settings.idle_seconds
         ),

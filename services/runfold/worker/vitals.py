@@ -16,6 +16,7 @@ from runfold.worker.worker import Worker
 
 LOOK_SECONDS = 0.25
 LOOP_SECONDS = 2.0  # without a look: the loop is blocked. The keeper replaces a worker that is silent for 5 s
+READER_SECONDS = 5.0  # without a sign of life of the thread that reads: it decodes too, and may wait for a schema registry
 STALL_SECONDS = 5.0  # with something to apply, and nothing applied
 
 
@@ -103,6 +104,8 @@ class Vitals:
         seen, found = self._seen, dict[str, str]()
         if self.loop_age > LOOP_SECONDS:
             found["loop"] = f"blocked for {self.loop_age:.1f} s"
+        if (age := self._now() - self._worker.resources.read_at()) > READER_SECONDS:
+            found["reader"] = f"blocked for {age:.1f} s"
         if self._silent(seen.granted_at, seen.at):
             found["keeper"] = "silent"
         elif not seen.joined:

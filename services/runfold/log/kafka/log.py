@@ -43,6 +43,11 @@ class KafkaLog:
         """By partition that is being read: where the log ends as of the last fetch. What is not committed counts."""
         return self._reader.ends
 
+    @property
+    def read_at(self) -> float:
+        """When the thread that reads last showed a sign of life, in seconds of CLOCK_MONOTONIC."""
+        return self._reader.looked_at
+
     async def fence(self, partition: int) -> KafkaAppender:
         thread = owner_thread(self._settings, partition)
         self._owners = [*(owner for owner in self._owners if not owner.stopped), thread]

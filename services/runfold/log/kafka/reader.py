@@ -44,6 +44,7 @@ class Reader:
         self._stopping = False
         self._failure: LogError | None = None
         self.ends: Mapping[int, int] = {}  # of the partitions being read, see `Intake.ends`
+        self.looked_at = 0.0  # when they were, in seconds of CLOCK_MONOTONIC: the thread's sign of life
 
     async def open(self) -> int:
         """Start, connect, and count the topic's partitions. Raises `LogUnavailable`, `TopicMismatch`."""
@@ -106,10 +107,9 @@ class Reader:
             consumer.close()
 
     def _read(self, intake: Intake) -> None:
-        look_at = 0.0
         while not self._stopping:
-            if (now := time.monotonic()) >= look_at:
-                self.ends, look_at = intake.ends(), now + ENDS_SECONDS
+            if (now := time.monotonic()) > self.looked_at + ENDS_SECONDS:
+                self.ends, self.looked_at = intake.ends(), now
             with suppress(Empty):
                 while True:
                     self._requests.get_nowait()(intake)
