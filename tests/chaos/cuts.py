@@ -8,7 +8,7 @@ from pathlib import Path
 from runfold.local import Kafka
 from tests.chaos import network
 from tests.chaos.effects import begun_without_lease
-from tests.chaos.figures import Report, percentile
+from tests.chaos.figures import Report, largest, percentile
 from tests.chaos.ground import Ground, ground
 from tests.chaos.load import Plan
 
@@ -87,9 +87,9 @@ async def _cut_and_mend(
             returns.append(await _back(field, mended_at))
             await field.wait(field.draw.uniform(0.5, 1.5))
             acts += await begun_without_lease(field, AWAY, pid, taken_at, mended_at)
-        report.at_most("others go on after the cut max", max(takeovers), session + TAKEOVER_SECONDS, " s")
+        report.at_most("others go on after the cut max", largest(takeovers), session + TAKEOVER_SECONDS, " s")
         report.say(f"p50 {percentile(takeovers, 50):.2f} s of {len(takeovers)} partitions")
-        report.at_most("owns again after the mending max", max(returns), BACK_SECONDS, " s")
+        report.at_most("owns again after the mending max", largest(returns), BACK_SECONDS, " s")
         report.none("new calls and side effects after takeover", acts)
         await field.judge(report, killed=[pid])
         report.none("accidents", field.processes.accidents())

@@ -18,6 +18,11 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else math.nan
 
 
+def largest(values: Sequence[float]) -> float:
+    """NaN of none."""
+    return max(values, default=math.nan)
+
+
 @dataclass(slots=True)
 class Report:
     """The figures of one check, in the order in which they are said, and what is wrong with them.

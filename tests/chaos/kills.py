@@ -10,7 +10,7 @@ import time
 from itertools import cycle, islice
 from pathlib import Path
 
-from tests.chaos.figures import Report, percentile
+from tests.chaos.figures import Report, largest, percentile
 from tests.chaos.ground import PATIENCE, Ground, ground
 from tests.chaos.load import Plan
 
@@ -31,7 +31,7 @@ async def kill_workers(bootstrap: str, root: Path, seed: int, *, kills: int, pla
             await field.wait(field.draw.uniform(1.0, 2.5))
         report.at_most("next step committed p50", percentile(pauses, 50), 0.6, " s")
         report.at_most("p99", percentile(pauses, 99), 1.2, " s")
-        report.say(f"max {max(pauses):.2f} s of {len(pauses)} partitions")
+        report.say(f"max {largest(pauses):.2f} s of {len(pauses)} partitions")
         await field.judge(report, killed=killed)
         report.none("accidents", field.processes.accidents())
     return report

@@ -4,7 +4,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-from tests.chaos.figures import Report, percentile
+from tests.chaos.figures import Report, largest, percentile
 from tests.chaos.ground import Ground, ground
 from tests.chaos.load import Plan
 
@@ -29,7 +29,7 @@ async def lose_machines(bootstrap: str, root: Path, seed: int, losses: int, sess
             present.append(fresh)
             await field.wait(field.draw.uniform(0.5, 1.5))
         report.at_most("next step committed p99", percentile(pauses, 99), TARGETS[session_ms], " s")
-        report.say(f"p50 {percentile(pauses, 50):.2f} s, max {max(pauses):.2f} s of {len(pauses)} partitions")
+        report.say(f"p50 {percentile(pauses, 50):.2f} s, max {largest(pauses):.2f} s of {len(pauses)} partitions")
         await field.judge(report, killed=killed)
         report.none("accidents", field.processes.accidents())
     return report

@@ -4,7 +4,7 @@ from collections import defaultdict
 from itertools import count
 from pathlib import Path
 
-from tests.chaos.figures import Report
+from tests.chaos.figures import Report, largest
 from tests.chaos.ground import Ground, ground
 from tests.chaos.kills import kill, made_good
 from tests.chaos.load import Plan
@@ -31,9 +31,9 @@ async def mix(bootstrap: str, root: Path, seed: int, *, rounds: int, session_ms:
             for _ in range(rounds):
                 for fault in field.draw.sample(FAULTS, len(FAULTS)):
                     await turn.make(fault)
-        await orders.judge(report)
+        await orders.judge(report, session_ms / 1000 + 3)
         for what, target in targets.items():
-            report.at_most(what, max(turn.figures[what]), target, " s")
+            report.at_most(what, largest(turn.figures[what]), target, " s")
         report.none("new side effects after takeover", turn.acts)
         await field.judge(report, killed=turn.killed, cancelled=orders.cancelled)
         report.none("accidents", field.processes.accidents())

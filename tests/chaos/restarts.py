@@ -4,7 +4,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-from tests.chaos.figures import Report, percentile
+from tests.chaos.figures import Report, largest, percentile
 from tests.chaos.ground import Ground, ground
 from tests.chaos.load import Plan
 from tests.chaos.watcher import Lease
@@ -32,9 +32,9 @@ async def restart_workers(bootstrap: str, root: Path, seed: int, restarts: int) 
                 handovers += await stop(field, name)
                 await field.wait(field.draw.uniform(0.2, 1.0))
         pauses = [pause.until - pause.since for pause in list(field.watcher.pauses) if pause.since > began]
-        report.at_most("pause of a run beyond its step max", max(pauses), TARGET, " s")
+        report.at_most("pause of a run beyond its step max", largest(pauses), TARGET, " s")
         report.say(f"p99 {percentile(pauses, 99):.2f} s of {len(pauses)} pauses, steps of {plan.fastest:g} to {plan.slowest:g} s")
-        report.say(f"last word of the old owner to the first step of the next max {max(handovers):.2f} s")
+        report.say(f"last word of the old owner to the first step of the next max {largest(handovers):.2f} s")
         await field.judge(report)
         report.none("accidents", field.processes.accidents())
     return report

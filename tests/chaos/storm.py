@@ -9,6 +9,8 @@ from tests.chaos.load import Plan
 from tests.chaos.machines import strike
 from tests.chaos.orders import Orders
 
+ANSWER_SECONDS = 5.0  # p99; a lost machine's session is 2 s
+
 
 async def storm(bootstrap: str, root: Path, seed: int, comings: int) -> Report:
     """Each time a fresh worker joins and another one leaves: stopped, or lost with its machine."""
@@ -27,6 +29,6 @@ async def storm(bootstrap: str, root: Path, seed: int, comings: int) -> Report:
                 else:
                     await field.processes.stop(name)
                 await field.start(fresh)
-        await orders.judge(report)
+        await orders.judge(report, ANSWER_SECONDS)
         await field.judge(report, killed=killed, cancelled=orders.cancelled)
     return report

@@ -258,7 +258,7 @@ async def test_an_order_is_answered_by_a_refusal_or_by_the_end_of_its_run(field:
     open_ = given("go").started()
     saw(field, open_.when(refusal("c1")), at=3.0)
     report = Report("x")
-    await given_orders.judge(report)
+    await given_orders.judge(report, 5.0)
     assert report.broken == ["orders without an answer: c2 to another"]
     assert given_orders._took() == [2.0]
 

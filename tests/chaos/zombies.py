@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.cases.harness_processes import wait_for_end
 from tests.chaos.effects import begun_without_lease
-from tests.chaos.figures import Report
+from tests.chaos.figures import Report, largest
 from tests.chaos.ground import Ground, ground
 from tests.chaos.load import Plan
 
@@ -33,7 +33,7 @@ async def freeze(bootstrap: str, root: Path, seed: int, *, rounds: int, session_
             killed.append(zombie.pid)
             returns.append(zombie.back_after)
             acts += zombie.acts
-        report.at_most("exits or owns again after waking max", max(returns), TARGET, " s")
+        report.at_most("exits or owns again after waking max", largest(returns), TARGET, " s")
         report.none("new side effects after takeover", acts)
         await field.judge(report, killed=killed)
     return report
@@ -68,7 +68,7 @@ async def _frozen(field: Ground, name: str, who: str, report: Report) -> float:
     try:
         times = await field.moved(leases)
         report.wants(f"all partitions of a frozen {who} to be taken over", len(times) == len(leases))
-        report.say(f"{who} frozen: taken over after {max(times.values(), default=float('nan')) - at:.1f} s")
+        report.say(f"{who} frozen: taken over after {largest(list(times.values())) - at:.1f} s")
         await field.wait(field.draw.uniform(0.5, 1.5))
     finally:
         woken_at = time.monotonic()
