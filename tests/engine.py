@@ -85,7 +85,7 @@ class FlatPrice:
 class NoRetry:
     delays: list[float | None] = field(default_factory=list)  # of successive failures; then None
 
-    def delay(self, failures: int, retry_after: float | None, draw: float) -> float | None:
+    def delay(self, failures: int, retry_after: float | None, draw: float, *, overloaded: bool = False) -> float | None:
         return self.delays[failures - 1] if failures <= len(self.delays) else None
 
 

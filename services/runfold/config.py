@@ -54,6 +54,12 @@ class Settings(BaseSettings):
     backoff_base_seconds: float = Field(1.0, gt=0)  # longest pause after the first failure; doubled by each further one
     backoff_cap_seconds: float = Field(60.0, gt=0)  # longest pause of our own
     retry_after_cap_seconds: float = Field(600.0, gt=0)  # longest pause that the server may ask for
+    overload_attempts: int = Field(16, ge=1)  # of one model step, when the API says that it is overloaded
+    overload_base_seconds: float = Field(4.0, gt=0)  # longest pause after the first of these; doubled by each further one
+    overload_cap_seconds: float = Field(180.0, gt=0)  # longest pause after one of these
+    breaker_failures: int = Field(10, ge=1)  # failures of a model in a row, of all runs, after which new calls of it wait
+    breaker_pause_seconds: float = Field(5.0, gt=0)  # until one call may try; doubled by each that fails
+    breaker_cap_seconds: float = Field(60.0, gt=0)  # the longest such pause
     # the API
     host: str = "127.0.0.1"  # the address that API and metrics listen on
     port: int = Field(8080, ge=0, le=65535)  # 0: a free one

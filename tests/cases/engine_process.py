@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from runfold.cli.wiring import DatedPrices
 from runfold.log.memory import MemoryBroker, MemoryLog
 from runfold.log.memory.group import Group
-from runfold.model import Prices, RetryPolicy, TimeLimited
+from runfold.model import BreakerPolicy, Breakers, Prices, RetryPolicy, TimeLimited
 from runfold.model.anthropic import AnthropicModel
 from runfold.ports import Grant, Observer
 from runfold.telemetry.metrics import WorkerMetrics
@@ -20,6 +20,7 @@ from runfold.worker.resources import Agents, Resources
 from runfold.worker.worker import Worker
 
 RETRIES = RetryPolicy(attempts=3, base=0.02, cap=0.2)
+BREAKER = BreakerPolicy(pause=0.05, cap=0.2)
 
 
 class Fanout:
@@ -89,7 +90,13 @@ class Process:
         self.model = AnthropicModel(api_key="sk-ant-test", base_url=api_url)
         self.registry = CollectorRegistry()
         observer = cast(Observer, Fanout(notes, Watch(name, WorkerMetrics(self.registry))))
-        settings: dict[str, Any] = {"pricing": DatedPrices(Prices.load()), "retries": RETRIES, "beat_seconds": 0.02, **options}
+        settings: dict[str, Any] = {
+            "pricing": DatedPrices(Prices.load()),
+            "retries": RETRIES,
+            "breakers": Breakers(BREAKER),
+            "beat_seconds": 0.02,
+            **options,
+        }
         clocks = settings.pop("first_byte", 10.0), settings.pop("idle", 10.0)
         drain = settings.pop("drain_seconds", 10.0)
         self.resources = Resources(

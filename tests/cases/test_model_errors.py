@@ -10,7 +10,7 @@ import pytest
 
 from runfold.agents import Agent
 from runfold.core.events import ModelStepCompleted, ModelStepFailed, ModelStepStarted, Reason, Status
-from runfold.model import RetryPolicy
+from runfold.model import Backoff, BreakerPolicy, Breakers, RetryPolicy
 from runfold.testing import Script, sse
 from tests.cases.engine_process import RETRIES
 from tests.cases.engine_scene import MODEL, recording, stage
@@ -128,6 +128,64 @@ async def test_a04_v4_an_overload_for_ever_ends_by_policy() -> None:
         assert scene.api.hits() == RETRIES.attempts, "A04.3"
         assert (run.status, run.reason) == (Status.FAILED, Reason.OVERLOADED), "A04.3"
         assert (run.usage.total, run.wasted.input_tokens) == (0, 3 * 900), "A04.4"
+
+
+# ---- overloads last minutes; a model that does nothing but fail is left alone
+
+OVERLOADED = Script().then_fail(529)
+
+
+async def test_an_overload_is_waited_for_longer_than_other_failures_also_across_a_restart() -> None:
+    script = Script().then_fail(529).then_fail(500).then_fail(529).then_fail(529).then_fail(529).then_fail(500).then_text("done")
+    async with stage(script, attempts=7) as scene:
+        patient = RetryPolicy(attempts=3, base=0.01, cap=0.1, overload=Backoff(attempts=5, base=0.01, cap=0.1))
+        killed = scene.kill_at(lambda event: isinstance(event, ModelStepFailed) and event.attempt == 4, committed=True)
+        scene.start(retries=patient)
+        id_ = await scene.submit()
+        await killed
+        scene.start(retries=patient)
+        run = await scene.settled(id_)
+        assert (run.status, scene.api.hits()) == (Status.SUCCEEDED, 7), "four overloads of five, two others of three"
+
+
+async def test_while_a_model_fails_runs_wait_and_use_up_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    """One run opens the breaker; when its pause is over one call finds out that the model answers again, and all go on."""
+    caplog.set_level(logging.INFO, "runfold.model.breaker")
+    first = Script().then_fail(529).then_fail(529).then_fail(500).then_text("done")
+    others = {f"other {n}": Script().then_text("done") for n in range(4)}
+    held: list[tuple[str, bool]] = []
+    async with stage({"first": first, **others}, attempts=4) as scene:
+        breakers = Breakers(BreakerPolicy(failures=3, pause=0.5, cap=1.0), lambda model, yes: held.append((model, yes)))
+        scene.start(breakers=breakers, retries=RetryPolicy(attempts=4, base=0.001, cap=0.001))
+        ids = [await scene.submit("first")]
+        await scene.logged(ModelStepFailed, ids[0], attempt=3)
+        ids += [await scene.submit(text) for text in others]
+        for id_ in ids:
+            assert (await scene.settled(id_)).status is Status.SUCCEEDED
+        third, fourth = (scene.api.requests[n].at for n in (2, 3))
+        assert fourth - third >= 0.4, "nobody called while it was open"
+        assert scene.api.hits() == 4 + 4
+        assert [len(scene.log(id_, ModelStepStarted)) for id_ in ids] == [4, 1, 1, 1, 1], "no attempt was used up"
+        assert held == [(MODEL, True), (MODEL, False)]
+        assert sum("waits for model" in line for line in caplog.messages) >= 4, "a run says what it waits for"
+
+
+@pytest.mark.parametrize("end", ["cancel", "deadline"])
+async def test_who_waits_for_a_model_can_still_be_cancelled_and_has_its_deadline(end: str) -> None:
+    async with stage({"first": OVERLOADED.for_ever(), "go": Script().then_text("never")}) as scene:
+        scene.start(breakers=Breakers(BreakerPolicy(failures=1, pause=600, cap=600)))
+        first = await scene.submit("first")
+        await scene.logged(ModelStepFailed, first)
+        id_ = await scene.submit("go", timeout_ms=300 if end == "deadline" else None)
+        if end == "cancel":
+            await scene.until(id_, lambda run: run.started is not None)
+            await scene.cancel(id_)
+        run = await scene.settled(id_)
+        assert run.status is (Status.CANCELLED if end == "cancel" else Status.TIMED_OUT)
+        assert not scene.log(id_, ModelStepStarted), "no attempt is used up"
+        assert scene.api.hits("go") == 0
+        await scene.cancel(first)
+        await scene.settled(first)
 
 
 # ---- A05: in the case's profile the stream timeout is 3 s; here all its times are a tenth

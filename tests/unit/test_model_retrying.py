@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runfold.config import Settings
 from runfold.core.errors import ModelFailure
 from runfold.core.events import Reason
-from runfold.model import Retrying, RetryPolicy, ScriptedModel
+from runfold.model import Backoff, Retrying, RetryPolicy, ScriptedModel
 from runfold.model.failures import failure
 from runfold.ports import ModelAnswer, ModelRequest
 from runfold.testing import RecordingSleeper, model_request
@@ -49,6 +50,35 @@ def test_a_delay_is_never_shorter_than_asked_nor_longer_than_allowed(failures: i
     delay = POLICY.delay(failures, asked, draw)
     assert delay is not None
     assert min(asked or 0, 600) <= delay <= 600
+
+
+PATIENT = RetryPolicy(attempts=2, base=1, cap=10, overload=Backoff(attempts=4, base=5, cap=15))
+
+
+def test_an_overload_is_waited_for_longer_and_more_often() -> None:
+    assert [PATIENT.delay(n, None, 0.8, overloaded=True) for n in (1, 2, 3, 4)] == [4, 8, 12, None]
+    assert [PATIENT.delay(n, None, 0.8) for n in (1, 2)] == [0.8, None]
+    assert PATIENT.delay(1, 90_000, 0.8, overloaded=True) == 600
+
+
+def test_by_default_an_overload_is_waited_for_for_minutes() -> None:
+    """As the worker has it: in the mean a quarter of an hour, before a run is given up."""
+    settings = Settings()
+    policy = Backoff(attempts=settings.overload_attempts, base=settings.overload_base_seconds, cap=settings.overload_cap_seconds)
+    ceilings = [policy.ceiling(n) or 0.0 for n in range(1, policy.attempts)]
+    assert 10 * 60 < sum(ceilings) / 2 < 20 * 60
+
+
+async def test_overloads_and_other_failures_are_counted_apart() -> None:
+    failures = iter([Reason.OVERLOADED, Reason.API_ERROR, Reason.OVERLOADED, Reason.OVERLOADED, Reason.CONNECTION])
+
+    def fail(request: ModelRequest) -> ModelAnswer:
+        raise failure(next(failures), "no")
+
+    sleeper = RecordingSleeper()
+    with pytest.raises(ModelFailure, match="CONNECTION"):
+        await Retrying(ScriptedModel(fail), PATIENT, sleep=sleeper, draw=lambda: 0.8).complete(model_request())
+    assert sleeper.slept == [4, 0.8, 8, 12]
 
 
 async def test_each_attempt_is_numbered_and_the_last_failure_is_raised() -> None:

@@ -119,7 +119,7 @@ def test_attempts_are_counted_and_never_go_back() -> None:
 
 def test_a_failed_attempt_waits_for_its_time() -> None:
     history = STARTED.failed_model(Reason.OVERLOADED, retry_in=5_000, usage=Usage(input_tokens=7))
-    assert history.run.step == ModelStep(1, attempt=1, failures=1, retry_at=history.now - STEP_MS + 5_000)
+    assert history.run.step == ModelStep(1, attempt=1, failures=1, overloads=1, retry_at=history.now - STEP_MS + 5_000)
     assert history.run.verdict is None
     assert history.started_model().run.step.retry_at is None
 

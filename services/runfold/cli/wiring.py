@@ -25,7 +25,7 @@ from runfold.core.events import Usage
 from runfold.log.codec import Codec, codec_for
 from runfold.log.kafka import KafkaCommands, KafkaLog, KafkaMembership, KafkaTail, check_topic
 from runfold.log.kafka.source import KafkaSource
-from runfold.model import Prices, RetryPolicy, TimeLimited
+from runfold.model import Backoff, BreakerPolicy, Breakers, Prices, RetryPolicy, TimeLimited
 from runfold.model.anthropic import AnthropicModel
 from runfold.telemetry.logs import speak
 from runfold.telemetry.metrics import ProjectorMetrics, WorkerMetrics
@@ -153,6 +153,17 @@ async def _resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
             base=settings.backoff_base_seconds,
             cap=settings.backoff_cap_seconds,
             retry_after_cap=settings.retry_after_cap_seconds,
+            overload=Backoff(
+                attempts=settings.overload_attempts,
+                base=settings.overload_base_seconds,
+                cap=settings.overload_cap_seconds,
+            ),
+        ),
+        breakers=Breakers(
+            BreakerPolicy(
+                failures=settings.breaker_failures, pause=settings.breaker_pause_seconds, cap=settings.breaker_cap_seconds
+            ),
+            watch.held,
         ),
         observer=watch,
         overlap=settings.overlap,

@@ -74,7 +74,9 @@ class ModelStep:
 
     seq: int
     attempt: int = 0  # starts so far
-    failures: int = 0  # of them, those that ended in ModelStepFailed
+    failures: int = 0  # of them, those that ended in ModelStepFailed, and all those before a person resumed the run
+    overloads: int = 0  # failures since then because the API was overloaded
+    mishaps: int = 0  # all others
     open: bool = False  # started, no result
     retry_at: int | None = None  # broker ms
 
@@ -267,7 +269,9 @@ def _is_open(step: ModelStep, event: ModelStepCompleted | ModelStepFailed) -> bo
 def _model_failed(run: Run, event: ModelStepFailed) -> Run:
     if not _is_open(run.step, event):
         return run
-    step = replace(run.step, open=False, failures=run.step.failures + 1, retry_at=event.retry_at)
+    overload = event.reason is Reason.OVERLOADED
+    counts = {"overloads": run.step.overloads + overload, "mishaps": run.step.mishaps + (not overload)}
+    step = replace(run.step, open=False, failures=run.step.failures + 1, retry_at=event.retry_at, **counts)
     final = Status.SUSPENDED if event.reason in MENDABLE else Status.FAILED
     return replace(
         run,
@@ -403,7 +407,7 @@ def _resumed(run: Run, event: RunResumed) -> Run:
         waiting_tool_use_id=None,
         limits=replace_limits(run.limits, event),
         drift="" if run.reason is Reason.PREFIX_DRIFT else run.drift,
-        step=replace(run.step, open=False, failures=run.step.attempt, retry_at=None),
+        step=replace(run.step, open=False, failures=run.step.attempt, overloads=0, mishaps=0, retry_at=None),
         calls=tuple(replace(call, open=False, forgiven=call.attempt) if call.id == asked else call for call in run.calls),
     )
 

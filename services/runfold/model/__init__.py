@@ -4,9 +4,10 @@
 because its retries are events, and asks `RetryPolicy` for the delays. `AnthropicModel` is not imported here: it costs seconds.
 """
 
+from runfold.model.breaker import BreakerPolicy, Breakers
 from runfold.model.pricing import Prices
-from runfold.model.retrying import Retrying, RetryPolicy
+from runfold.model.retrying import Backoff, Retrying, RetryPolicy
 from runfold.model.scripted import ScriptedModel
 from runfold.model.timing import TimeLimited
 
-__all__ = ["Prices", "RetryPolicy", "Retrying", "ScriptedModel", "TimeLimited"]
+__all__ = ["Backoff", "BreakerPolicy", "Breakers", "Prices", "RetryPolicy", "Retrying", "ScriptedModel", "TimeLimited"]

@@ -2,11 +2,29 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from runfold.core.errors import ModelFailure
+from runfold.core.events import Reason
 from runfold.ports import Model, ModelAnswer, ModelRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How often to try, and how long to wait at most in between, in seconds."""
+
+    attempts: int  # of one call, the first included
+    base: float
+    cap: float
+
+    def ceiling(self, failures: int) -> float | None:
+        """The longest pause after the ``failures``-th failure (from 1); None when that was the last attempt."""
+        return None if failures >= self.attempts else min(self.cap, self.base * 2.0 ** min(failures - 1, 64))
+
+
+PATIENCE = Backoff(attempts=16, base=4.0, cap=180.0)  # an overload lasts minutes: a quarter of an hour in the mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,17 +35,17 @@ class RetryPolicy:
     base: float = 1.0
     cap: float = 60.0  # of our own back-off
     retry_after_cap: float = 600.0  # of what a server may ask for
+    overload: Backoff | None = None  # when the API says that it is overloaded; None: as after any other failure
 
-    def delay(self, failures: int, retry_after: float | None, draw: float) -> float | None:
-        """How long to wait after the ``failures``-th failure in a row (from 1), None when that was the last attempt.
+    def delay(self, failures: int, retry_after: float | None, draw: float, *, overloaded: bool = False) -> float | None:
+        """How long to wait after the ``failures``-th failure of its kind (from 1), None when that was the last attempt.
 
-        ``draw`` is a random number in [0, 1). Whether the failure can be cured by a repetition is the caller's to ask
-        (`ModelFailure.retryable`).
+        Overloads are one kind, all others together the other: each has its own count. ``draw`` is a random number in [0, 1).
+        Whether the failure can be cured by a repetition is the caller's to ask (`ModelFailure.retryable`).
         """
-        if failures >= self.attempts:
-            return None
-        ceiling = min(self.cap, self.base * 2.0 ** min(failures - 1, 64))
-        return max(draw * ceiling, min(retry_after or 0.0, self.retry_after_cap))
+        others = Backoff(attempts=self.attempts, base=self.base, cap=self.cap)
+        ceiling = ((overloaded and self.overload) or others).ceiling(failures)
+        return None if ceiling is None else max(draw * ceiling, min(retry_after or 0.0, self.retry_after_cap))
 
 
 class Retrying:
@@ -44,13 +62,17 @@ class Retrying:
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Raises the last attempt's `ModelFailure`. ``request.attempt`` is that of the first one."""
-        failures = 0
+        failures: Counter[bool] = Counter()  # by whether they were overloads
         while True:
             try:
-                return await self._model.complete(replace(request, attempt=request.attempt + failures))
+                return await self._model.complete(replace(request, attempt=request.attempt + failures.total()))
             except ModelFailure as failure:
-                failures += 1
-                delay = self._policy.delay(failures, failure.retry_after, self._draw()) if failure.retryable else None
+                delay = self._delay(failure, failures) if failure.retryable else None
                 if delay is None:
                     raise
             await self._sleep(delay)
+
+    def _delay(self, failure: ModelFailure, failures: Counter[bool]) -> float | None:
+        overloaded = failure.reason is Reason.OVERLOADED
+        failures[overloaded] += 1
+        return self._policy.delay(failures[overloaded], failure.retry_after, self._draw(), overloaded=overloaded)

@@ -44,6 +44,9 @@ class WorkerMetrics:
             "runfold_runs_parked", "Open runs on owned partitions that only a newer build can go on with.", registry=registry
         )
         self.partitions = Gauge("runfold_partitions_owned", "Partitions this worker owns.", registry=registry)
+        self.models_held = Gauge(
+            "runfold_models_held", "1 while new calls of a model wait: it does nothing but fail.", ["model"], registry=registry
+        )
         self.takeover = Histogram(
             "runfold_takeover_seconds",
             "From the begin of a takeover to owning the partition.",

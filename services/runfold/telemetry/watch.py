@@ -170,6 +170,10 @@ class Watch:
         self.metrics.echo.observe(echo_seconds)
         self.metrics.committed.inc(events)
 
+    def held(self, model: str, held: bool) -> None:
+        """New calls of a model wait, or go on."""
+        self.metrics.models_held.labels(self._model(model)).set(held)
+
     def count_runs(self, runs: Iterable[Run], parked: int = 0) -> None:
         """Set the gauges of open runs and of those that wait for a newer build; asked every now and then, not at every record."""
         self.metrics.runs_parked.set(parked)

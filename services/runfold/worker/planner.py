@@ -120,7 +120,12 @@ class Planner:
         return started
 
     def _model_step(self, decision: CallModel, run: Run, poke: Poke) -> list[RunEvent]:
-        return [self._model_start(decision, run)] if self._slots_for(run.step).take(run.id, poke) else []
+        assert run.started is not None
+        model, breakers = run.started.definition.model, self.resources.breakers
+        if not (breakers.admits(model, run.id, poke) and self._slots_for(run.step).take(run.id, poke)):
+            return []
+        breakers.started(model)
+        return [self._model_start(decision, run)]
 
     def _model_start(self, decision: CallModel, run: Run) -> ModelStepStarted:
         return ModelStepStarted(

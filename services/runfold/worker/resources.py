@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from runfold.core.events import AgentDefinition, Usage
+from runfold.model.breaker import Breakers
 from runfold.ports import Log, Model, Observer, Tools
 from runfold.worker.slots import Slots
 
@@ -35,8 +36,10 @@ class Pricing(Protocol):
 
 
 class Retries(Protocol):
-    def delay(self, failures: int, retry_after: float | None, draw: float) -> float | None:
-        """Seconds before the next attempt; None when they are used up. ``draw`` is uniform in [0, 1)."""
+    def delay(self, failures: int, retry_after: float | None, draw: float, *, overloaded: bool = False) -> float | None:
+        """Seconds before the next attempt; None when they are used up. ``draw`` is uniform in [0, 1).
+
+        ``failures``: of this step so far, of this kind: overloads are one, all others the other."""
         ...
 
 
@@ -53,14 +56,15 @@ class Resources:
     retries: Retries
     observer: Observer
     ends: Callable[[], Mapping[int, int]] = dict  # by partition: where the log ends, uncommitted records counted, where known
+    read_at: Callable[[], float] = time.monotonic  # the last sign of life of what reads the log
     max_model_calls: int = 256
     max_tool_calls: int = 256
     echo_seconds: float = 5.0  # an append that is not read back by then is uncertain; a marker: without any record before it
-    read_at: Callable[[], float] = time.monotonic  # the last sign of life of what reads the log
     beat_seconds: float = 0.5  # the group's heartbeat
     silence_seconds: float = 3.0  # a grant older than this starts nothing new
     overlap: bool = False  # whether what is harmless to repeat begins while the commit that led to it is under way
     draw: Callable[[], float] = random.random
+    breakers: Breakers = field(default_factory=Breakers)
     model_slots: Slots = field(init=False)
     tool_slots: Slots = field(init=False)
     last_slots: Slots = field(init=False)  # one, for steps that have one start left: should it kill us, it is the one

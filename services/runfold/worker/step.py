@@ -32,7 +32,13 @@ async def call_model(
 ) -> ModelStepCompleted | ModelStepFailed:
     """One attempt of a model step. Raises nothing but CancelledError."""
     began = _seconds()
-    outcome = await _complete(resources.model, _request(run, event))
+    request = _request(run, event)
+    try:
+        outcome = await _complete(resources.model, request)
+    except asyncio.CancelledError:
+        resources.breakers.given_up(request.model)
+        raise
+    resources.breakers.heard(request.model, outcome if isinstance(outcome, ModelFailure) else None)
     if isinstance(outcome, ModelFailure):
         return _failed(resources, clock, run, event, outcome, _since(began))
     return _completed(resources, clock, event, outcome, _since(began))
@@ -90,7 +96,9 @@ def _failed(
 ) -> ModelStepFailed:
     failure, delay = tidy(failure), None
     if failure.retryable:
-        delay = resources.retries.delay(run.step.failures + 1, failure.retry_after, resources.draw())
+        overloaded = failure.reason is Reason.OVERLOADED
+        failures = 1 + (run.step.overloads if overloaded else run.step.mishaps)
+        delay = resources.retries.delay(failures, failure.retry_after, resources.draw(), overloaded=overloaded)
     return ModelStepFailed(
         run_id=event.run_id,
         epoch=event.epoch,
