@@ -39,7 +39,7 @@ class Api:
         return math.nan if value is None else value
 
     async def until(self, true: Callable[[float], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE * slowness()
         while not true(value := await self.stalled()):
             assert time.monotonic() < deadline, f"{value} runs are stalled"
             await asyncio.sleep(POLL_SECONDS)
@@ -47,7 +47,7 @@ class Api:
 
 async def published(stage: Scene, worker: str, sample: str, value: float) -> None:
     """Wait until a worker's metric is so."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE * slowness()
     while (found := await stage.processes.metric(worker, sample)) != value:
         assert time.monotonic() < deadline, f"{sample} is {found}, not {value}"
         await asyncio.sleep(POLL_SECONDS)
