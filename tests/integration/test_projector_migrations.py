@@ -10,6 +10,9 @@ import pytest
 
 from runfold_projector.store import StoreError, migrate
 from runfold_projector.store.migrating import migrations
+from tests.integration.projecting import Topic, projecting, until
+from tests.logs import random_log
+from tests.tables import assert_tables_equal_fold
 
 _NEXT = len(migrations()) + 1
 _ADD_NOTE = (_NEXT, "note", "alter table run add column note text")
@@ -116,3 +119,37 @@ def test_every_table_view_and_column_has_a_comment(dsn: str) -> None:
             "and (obj_description(c.oid) is null or col_description(c.oid, a.attnum) is null)"
         ).fetchall()
     assert bare == []
+
+
+def test_j07_old_and_new_projectors_live_side_by_side_through_a_deploy(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """J07.1 to J07.3: the old one writes while two new ones want to migrate behind a long reader, and until it is stopped."""
+    log = random_log(41, 900)
+    topic = Topic(log, shown=False)
+    monkeypatch.setattr("runfold_projector.store.migrating.LOCK_TIMEOUT", "300ms")
+    migrate(dsn)
+    with projecting(topic, dsn):
+        topic.publish(0, 300)
+        until(lambda: stands_at(dsn) == topic.ends()[0])
+        with_note(monkeypatch)
+        with psycopg.connect(dsn) as reader:
+            reader.execute("select * from run")
+            with projecting(topic, dsn), projecting(topic, dsn):
+                until_blocked(dsn)
+                topic.publish(0, 600)
+                until(lambda: stands_at(dsn) == topic.ends()[0])  # J07.1: the old one is not held up
+                assert "note" not in columns_of(dsn, "run")
+                reader.rollback()
+                until(lambda: "note" in columns_of(dsn, "run"))
+                topic.publish()
+                until(lambda: stands_at(dsn) == topic.ends()[0])  # J07.3: it writes on, with a column that it does not know
+    assert applied(dsn)[-1][0] == len(migrations()) + 1  # J07.2: once
+    with psycopg.connect(dsn) as connection:
+        connection.execute("alter table run drop column note")
+    assert_tables_equal_fold(dsn, [log.deliveries])
+
+
+def stands_at(dsn: str) -> int:
+    """Where the tables stand in partition 0; asked by nobody who would migrate them."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("select next_offset from projection_offset where partition = 0").fetchone()
+    return 0 if row is None else int(row[0])
