@@ -285,6 +285,9 @@ def test_a_standstill_begins_when_there_is_something_to_apply_and_ends_with_the_
         (93.5, 12, 14, False, None),
         (99.0, 12, 14, True, 99.0),
         (99.9, 12, 14, False, None),  # withdrawn
+        (100.0, 20, 14, False, None),
+        (130.0, 20, 21, False, None),  # on a starved machine the marker is heard of late
+        (131.0, 20, 22, False, 131.0),
     ]
     for now, applied, end, owing, since in looks:
         still.look(applied, end, owing, now)

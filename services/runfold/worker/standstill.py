@@ -4,7 +4,8 @@ A step may take an hour in which nothing is to be written or read. But when the 
 must be applied soon; if none is, nothing else here can be trusted to notice.
 """
 
-SETTLE_SECONDS = 1.0  # within which the reader learns of the commit marker behind the last record, to which nothing corresponds
+MARKER = 1  # offset, of the commit behind the last record: nothing is to be applied there, whenever the reader learns of it
+SETTLE_SECONDS = 1.0  # within which it learns of whatever else it is that no record corresponds to, as in an aborted transaction
 
 
 class Standstill:
@@ -23,7 +24,7 @@ class Standstill:
             self.since = None
         if now - self._moved_at < SETTLE_SECONDS:
             self._end = end
-        if not owing and end <= self._end:
+        if not owing and end <= max(self._end, applied + MARKER):
             self.since = None
         elif self.since is None:
             self.since = now
