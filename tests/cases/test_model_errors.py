@@ -234,6 +234,93 @@ async def test_a05_v2_a_cancel_reaches_into_a_stream_that_hangs() -> None:
         assert time.monotonic() - began < 3, "A05.3"
 
 
+# ---- every way in which a stream goes wrong is an error of its own
+
+BEGUN = (sse.message_start(), sse.text_start(), sse.text_delta("Hel"))
+PAGE = "<!doctype html><p>Sign in to the network</p>"
+BROKEN: dict[str, tuple[Script, Reason, str, bool]] = {  # reason, error type, whether it is tried again
+    "a clean end": (Script().then_sse(*BEGUN), Reason.CONNECTION, "incomplete_stream", True),
+    "an end behind the last delta": (
+        Script().then_sse(*BEGUN, sse.block_stop(), sse.message_delta("end_turn")),
+        Reason.CONNECTION,
+        "incomplete_stream",
+        True,
+    ),
+    "a reset": (Script().then_sse(*BEGUN, "reset"), Reason.CONNECTION, "broken_stream", True),
+    "a reset before an answer": (Script().then_reset(), Reason.CONNECTION, "not_connected", True),
+    "an error event": (
+        Script().then_sse(*BEGUN, sse.error_event("overloaded_error")),
+        Reason.OVERLOADED,
+        "overloaded_error",
+        True,
+    ),
+    "only pings": (Script().then_ping(every=0.05), Reason.MODEL_TIMEOUT, "no_content", True),
+    "nothing at all": (Script().then_sse("hang"), Reason.MODEL_TIMEOUT, "no_first_byte", True),
+    "a page": (Script().then_fail(200, body=PAGE, headers={"content-type": "text/html"}), Reason.API_ERROR, "not_a_stream", True),
+    "rubbish": (Script().then_fail(200, body="data: {]\n\n"), Reason.API_ERROR, "malformed_stream", True),
+    "a delta without a block": (
+        Script().then_sse(sse.message_start(), sse.text_delta("Hel")),
+        Reason.API_ERROR,
+        "malformed_stream",
+        True,
+    ),
+    "an unknown delta": (
+        Script().then_sse(*BEGUN[:2], sse.delta(0, "hologram_delta"), "hang"),
+        Reason.UNSUPPORTED_RESPONSE,
+        "unknown_content",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", BROKEN)
+async def test_each_way_in_which_a_stream_breaks_is_told_apart(variant: str) -> None:
+    script, reason, error_type, again = BROKEN[variant]
+    async with stage(script.for_ever()) as scene:
+        scene.start(**CLOCKS if reason is Reason.MODEL_TIMEOUT else {})
+        run = await scene.play()
+        failures = scene.log(run.id, ModelStepFailed)
+        assert {(failure.reason, failure.error_type) for failure in failures} == {(reason, error_type)}
+        assert len(failures) == scene.api.hits() == (RETRIES.attempts if again else 1)
+        assert (run.status, run.reason, run.output) == (Status.FAILED, reason, "")
+
+
+async def test_a_conversation_that_the_api_says_is_another_one_waits_for_a_person() -> None:
+    message = "Invalid `signature` in `thinking` block. The block is bound to a different conversation"
+    async with stage(Script().then_fail(400, message).for_ever()) as scene:
+        run = await scene.play()
+        assert (run.status, run.reason, scene.api.hits()) == (Status.SUSPENDED, Reason.PREFIX_DRIFT, 1)
+
+
+AWAY = 0.5  # seconds in which the API must see a call go that nobody wants any more
+
+
+@pytest.mark.parametrize("variant", ["headers", "pings", "no answer", "text that never ends"])
+@pytest.mark.parametrize("end", ["cancel", "deadline"])
+async def test_cancel_and_deadline_close_the_stream_at_once(variant: str, end: str) -> None:
+    text = [part for _ in range(1000) for part in (0.05, sse.text_delta("x"))]
+    scripts = {
+        "headers": Script().then_sse("hang"),
+        "pings": Script().then_ping(every=0.05),
+        "no answer": Script().then_hang(),
+        "text that never ends": Script().then_sse(sse.message_start(), sse.text_start(), *text),
+    }
+    async with stage(scripts[variant]) as scene:
+        scene.start()
+        id_ = await scene.submit(timeout_ms=1000 if end == "deadline" else None)
+        await scene.api.until_hits(1)
+        began = time.monotonic()
+        if end == "cancel":
+            await scene.cancel(id_)
+        else:
+            await scene.until(id_, lambda run: run.status.final)
+        await scene.api.until(lambda: scene.api.requests[0].aborted, within=AWAY)
+        run = await scene.settled(id_)
+        assert run.status is (Status.CANCELLED if end == "cancel" else Status.TIMED_OUT)
+        assert end == "deadline" or time.monotonic() - began < 3
+        assert scene.api.hits() == 1
+
+
 # ---- A07
 
 

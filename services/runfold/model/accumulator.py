@@ -9,7 +9,7 @@ from typing import Any
 from runfold.core.errors import ModelFailure
 from runfold.core.events import Reason, Usage
 from runfold.model import exact_json
-from runfold.model.failures import failure
+from runfold.model.failures import Fault, failure
 from runfold.ports import ModelAnswer
 
 _APPENDED = {"text_delta": "text", "thinking_delta": "thinking"}  # delta type: the field of delta and block it lengthens
@@ -30,7 +30,8 @@ class Accumulator:
         try:
             self._feed(event)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise failure(Reason.API_ERROR, f"the stream holds an event out of order or shape: {error!r}") from error
+            said = f"the stream holds an event out of order or shape: {error!r}"
+            raise failure(Reason.API_ERROR, said, Fault.MALFORMED_STREAM) from error
 
     def _feed(self, event: dict[str, Any]) -> None:
         match event["type"]:
@@ -75,7 +76,7 @@ class Accumulator:
         ended too early, or holds what JSON cannot."""
         stop_reason = self._message.get("stop_reason")
         if not (self._started and self._stopped) or self._open or not isinstance(stop_reason, str):
-            raise failure(Reason.CONNECTION, "the stream ended before the message was complete")
+            raise failure(Reason.CONNECTION, "the stream ended before the message was complete", Fault.INCOMPLETE_STREAM)
         stop_details = self._message.get("stop_details")
         return ModelAnswer(
             content_json=_stored(self._content),
@@ -136,7 +137,7 @@ def _stored(value: Any) -> str:
 
 
 def _unsupported(what: str) -> ModelFailure:
-    return failure(Reason.UNSUPPORTED_RESPONSE, f"the answer holds {what}")
+    return failure(Reason.UNSUPPORTED_RESPONSE, f"the answer holds {what}", Fault.UNKNOWN_CONTENT)
 
 
 def usage_of(reported: dict[str, Any]) -> Usage:

@@ -15,7 +15,7 @@ import httpx2
 
 from runfold.core.errors import ConfigError, ModelFailure
 from runfold.core.events import Reason
-from runfold.model.failures import api_failure, failure
+from runfold.model.failures import Fault, api_failure, failure
 from runfold.model.request import arguments
 from runfold.model.streaming import Event, Opened, StreamedModel
 from runfold.ports import ModelRequest
@@ -79,9 +79,9 @@ class AnthropicModel(StreamedModel):
             case anthropic.APIStatusError():
                 return api_failure(error.status_code, error.body, error.message, error.response.headers, secret=self._secret)
             case anthropic.APIConnectionError(__cause__=cause) if not isinstance(cause, _NEVER_SENT):
-                return self._failure(Reason.CONNECTION, f"no answer: {cause!r}")
+                return self._failure(Reason.CONNECTION, f"no answer: {cause!r}", Fault.NOT_CONNECTED)
             case httpx2.HTTPError():  # while an error's body was read
-                return self._failure(Reason.CONNECTION, f"connection lost: {error!r}")
+                return self._failure(Reason.CONNECTION, f"connection lost: {error!r}", Fault.BROKEN_STREAM)
             case anthropic.CredentialsError():
                 return self._failure(Reason.MODEL_ACCESS, f"credentials cannot be loaded: {error}")
             case _:
@@ -101,15 +101,18 @@ class AnthropicModel(StreamedModel):
                     await _let_end(stream)
                 yield event
         except httpx2.HTTPError as error:
-            raise self._failure(Reason.CONNECTION, f"the stream broke off: {error!r}") from error
+            raise self._failure(Reason.CONNECTION, f"the stream broke off: {error!r}", Fault.BROKEN_STREAM) from error
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise self._failure(Reason.API_ERROR, f"the stream holds what is no event: {error!r}") from error
+            raise self._failure(
+                Reason.API_ERROR, f"the stream holds what is no event: {error!r}", Fault.MALFORMED_STREAM
+            ) from error
         kind = response.headers.get("content-type", "")
         if not seen and "text/event-stream" not in kind:
-            raise self._failure(Reason.API_ERROR, f"expected text/event-stream, got {kind or 'no content type'}")
+            said = f"expected text/event-stream, got {kind or 'no content type'}"
+            raise self._failure(Reason.API_ERROR, said, Fault.NOT_A_STREAM)
 
-    def _failure(self, reason: Reason, message: str) -> ModelFailure:
-        return failure(reason, message, secret=self._secret)
+    def _failure(self, reason: Reason, message: str, fault: Fault | None = None) -> ModelFailure:
+        return failure(reason, message, fault, secret=self._secret)
 
 
 async def _let_end(stream: AsyncIterator[Any]) -> None:

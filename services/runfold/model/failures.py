@@ -8,12 +8,27 @@ import math
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from enum import StrEnum
 from typing import Any
 
 from runfold.core.errors import ModelFailure
 from runfold.core.events import Reason
 
 MESSAGE_LIMIT = 500  # characters of an error message that are kept
+
+
+class Fault(StrEnum):
+    """What went wrong on our side of the wire, where the API gave the error no type."""
+
+    NOT_CONNECTED = "not_connected"  # no answer began
+    NOT_A_STREAM = "not_a_stream"  # 200 with another body: a page of a gateway
+    MALFORMED_STREAM = "malformed_stream"  # no JSON, or events out of shape or order
+    INCOMPLETE_STREAM = "incomplete_stream"  # it ended in order, and before the message did
+    BROKEN_STREAM = "broken_stream"  # reset, or cut off in the middle of the transfer
+    NO_FIRST_BYTE = "no_first_byte"
+    NO_CONTENT = "no_content"  # for too long; pings are none
+    UNKNOWN_CONTENT = "unknown_content"  # a delta or value that this build cannot store exactly
+
 
 _BY_TYPE = {
     "invalid_request_error": Reason.MODEL_REQUEST,
@@ -46,11 +61,13 @@ _PASSING_STATUS = {
 }
 _PASSING = frozenset({Reason.RATE_LIMITED, Reason.OVERLOADED, Reason.API_ERROR, Reason.CONNECTION, Reason.MODEL_TIMEOUT})
 
+_OTHER_CONVERSATION = "bound to a different conversation"  # of a thinking block, the only sign that a 400 gives of it
 _KEY_MATERIAL = re.compile(r"sk-ant-[\w-]+|(?<=bearer )\S+|(?<=x-api-key: )\S+", re.IGNORECASE)
 
 
-def failure(reason: Reason, message: str, *, secret: str | None = None, **facts: Any) -> ModelFailure:
+def failure(reason: Reason, message: str, fault: Fault | None = None, *, secret: str | None = None, **facts: Any) -> ModelFailure:
     """A `ModelFailure` whose message may be stored and shown; whether to try again follows from ``reason``."""
+    facts = facts if fault is None else {"error_type": fault.value, **facts}
     return ModelFailure(reason, presentable(message, secret), retryable=reason in _PASSING, **facts)
 
 
@@ -61,10 +78,11 @@ def api_failure(status: int, body: object, text: str, headers: Mapping[str, str]
     """
     error = body.get("error") if isinstance(body, dict) else None
     error = error if isinstance(error, dict) else {}
-    error_type = _text(error.get("type"))
+    error_type, message = _text(error.get("type")), _text(error.get("message")) or text
+    drift = status == 400 and _OTHER_CONVERSATION in message
     return failure(
-        _reason(status, error_type, _error_code(error)),
-        _text(error.get("message")) or text,
+        Reason.PREFIX_DRIFT if drift else _reason(status, error_type, _error_code(error)),
+        message,
         secret=secret,
         http_status=status,
         error_type=error_type,

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from runfold.core.errors import ModelFailure
 from runfold.core.events import Reason
-from runfold.model.failures import failure
+from runfold.model.failures import Fault, failure
 from runfold.model.streaming import Event, Opened, StreamedModel
 from runfold.ports import ModelRequest
 
@@ -32,13 +33,14 @@ class TimeLimited(StreamedModel):
                 except StopAsyncIteration:
                     return
                 except TimeoutError:
-                    raise failure(Reason.MODEL_TIMEOUT, self._verdict(begun)) from None
+                    raise self._verdict(begun) from None
                 if not isinstance(event, Opened) and (not begun or event["type"] != "ping"):
                     begun = True
                     deadline = now() + self._idle
                 yield event
 
-    def _verdict(self, begun: bool) -> str:
+    def _verdict(self, begun: bool) -> ModelFailure:
         if begun:
-            return f"no new content for {self._idle:g} s (pings are not content)"
-        return f"no byte of an answer for {self._first_byte:g} s"
+            said = f"no new content for {self._idle:g} s (pings are not content)"
+            return failure(Reason.MODEL_TIMEOUT, said, Fault.NO_CONTENT)
+        return failure(Reason.MODEL_TIMEOUT, f"no byte of an answer for {self._first_byte:g} s", Fault.NO_FIRST_BYTE)
