@@ -16,7 +16,7 @@ WORKERS, SURGE = 3, 2  # so many at rest, and so many more while old ones are re
 async def restart_workers(bootstrap: str, root: Path, seed: int, restarts: int) -> Report:
     """The fresh workers come first and the old ones go then, one after the other, as a rolling update does it."""
     report = Report(f"SIGTERM under load, {restarts} restarts, seed {seed}")
-    plan = Plan(48, turns=8, fastest=0.2, slowest=1.0)
+    plan = Plan(48, turns=8, fastest=0.2, slowest=0.8)
     handovers, names = list[float](), count(1)
     async with ground(bootstrap, root, seed=seed, plan=plan) as field:
         present = [f"worker-{next(names)}" for _ in range(WORKERS)]
