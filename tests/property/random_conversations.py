@@ -28,9 +28,8 @@ LAST = ("end_turn", "stop_sequence", "refusal", "model_context_window_exceeded",
 
 def random_definition(chance: Random) -> dict[str, Any]:
     """Fields of `AgentDefinition`."""
-    hour = chance.random() < 0.3
-    own = [{}, {}, {"cache_control": HOUR if hour else SHORT}]
-    system = [{"type": "text", "text": f"rule {n}", **chance.choice(own)} for n in range(chance.randrange(4))]
+    own = [{}, {}, {"cache_control": HOUR if chance.random() < 0.3 else SHORT}]
+    system = [{"type": "text", "text": f"rule {n}", **chance.choice(own)} for n in range(chance.randrange(3))]
     tools = [{"name": f"t{n}", "input_schema": {"type": "object"}, **chance.choice(own)} for n in range(chance.randrange(3))]
     return {
         "system_json": json.dumps(system),

@@ -102,7 +102,7 @@ def read_from(records: list[Record]) -> Run | None:
 
 
 def story(chance: Random) -> Teller:
-    limits = {"token_budget": chance.choice([None, None, 3000]), "max_steps": chance.choice([None, None, 8])}
+    limits: dict[str, Any] = {"token_budget": chance.choice([None, None, 3000]), "max_steps": chance.choice([None, None, 8])}
     dies_at = {chance.randrange(2, 40) for _ in range(chance.choice([0, 1, 1, 2]))}
     return Teller(given(**limits), random_answers(chance), chance, dies_at, definition=random_definition(chance))
 

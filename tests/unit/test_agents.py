@@ -64,6 +64,13 @@ def test_how_long_prompts_are_cached_is_part_of_the_definition() -> None:
         Agent("t", "m", cache_ttl="2h")
 
 
+def test_more_markers_than_the_api_takes_are_refused_when_the_agent_is_made() -> None:
+    block = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}
+    Agent("t", "m", [block] * 4)
+    with pytest.raises(ConfigError, match="at most 4 cache_control markers may be given, got 5"):
+        Agent("t", "m", [block] * 4, options={"cache_control": {"type": "ephemeral"}})
+
+
 def test_hash_is_that_of_the_values() -> None:
     """Of two workers of one build the hashes agree, and any difference that the model could see makes another."""
     base: dict[str, Any] = {"name": "t", "model": "m", "system": "s", "tools": [find], "max_tokens": 5}

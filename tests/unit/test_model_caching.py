@@ -63,6 +63,16 @@ def test_where_the_api_moves_a_marker_of_its_own_there_is_none_of_ours() -> None
     assert marked(body(system=[text()], options={"cache_control": SHORT})) == {"system 0": SHORT}
 
 
+def test_what_tools_mark_in_their_results_is_taken_off_in_every_request() -> None:
+    """Each turn would add one, and the fifth would be refused for ever."""
+    said = [{"type": "tool_use", "id": "a", "name": "f", "input": {"cache_control": 1}}]
+    results = [{"type": "tool_result", "tool_use_id": "a", "content": [text(cache_control=HOUR)], "cache_control": HOUR}]
+    for ttl in ("5m", "off"):
+        request = body("go", said, results, said, results, ttl=ttl)
+        assert repr(request["messages"]).count("ephemeral") == (ttl == "5m")
+        assert request["messages"][1]["content"] == said
+
+
 def random_blocks(chance: Random, make: Any, most: int) -> list[Any]:
     markers: list[dict[str, Any]] = [{}, {}, {}, {"cache_control": SHORT}, {"cache_control": HOUR}]
     return [make() | chance.choice(markers) for _ in range(chance.randrange(most))]

@@ -8,6 +8,7 @@ from typing import Any
 
 from runfold.core.errors import ConfigError
 from runfold.core.events import AgentDefinition
+from runfold.model.caching import MOST, own_markers
 from runfold.tools import Registry, Tool
 
 NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -46,6 +47,8 @@ class Agent:
         _expect(cache_ttl in _TTLS, f"agent {name}: cache_ttl must be one of {', '.join(_TTLS)}, got {cache_ttl!r}")
         self.name, self.registry, self._cache_ttl = name, Registry(tools), cache_ttl
         self._system, self._options = _system(name, system), _options(name, options or {})
+        own = own_markers({**self._options, "system": self._system, "tools": self.registry.definitions()})
+        _expect(len(own) <= MOST, f"agent {name}: at most {MOST} cache_control markers may be given, got {len(own)}")
         self._definition = self._define(model, max_tokens)
 
     def definition(self, *, model: str | None = None, max_tokens: int | None = None) -> AgentDefinition:

@@ -10,6 +10,7 @@ from runfold.core.errors import ModelFailure
 from runfold.core.events import Reason, Usage
 from runfold.model import exact_json
 from runfold.model.failures import Fault, failure
+from runfold.model.modifiers import modifiers_of
 from runfold.ports import ModelAnswer
 
 _APPENDED = {"text_delta": "text", "thinking_delta": "thinking"}  # delta type: the field of delta and block it lengthens
@@ -71,6 +72,16 @@ class Accumulator:
         """What has been reported so far, None before the first report."""
         return usage_of(self._usage) if self._usage else None
 
+    @property
+    def model(self) -> str | None:
+        """The model that answers, as it names itself."""
+        named = self._message.get("model")
+        return named if isinstance(named, str) and named else None
+
+    @property
+    def modifiers(self) -> dict[str, str] | None:
+        return modifiers_of(self._usage)
+
     def answer(self, model: str, request_id: str | None) -> ModelAnswer:
         """The whole message. ``model`` is the one asked for, should the answer name none. Raises `ModelFailure` when the stream
         ended too early, or holds what JSON cannot."""
@@ -86,6 +97,7 @@ class Accumulator:
             stop_details_json=None if stop_details is None else _stored(stop_details),
             message_id=self._message.get("id"),
             request_id=request_id,
+            modifiers=self.modifiers,
         )
 
 

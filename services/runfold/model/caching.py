@@ -2,10 +2,11 @@
 
 They say nothing to the model, so they are never stored and no part of a prefix digest: where they stand changes with each call.
 One on the last system block covers tools and system; one on the last block of the last user message covers the conversation. The
-API takes `MOST` in all, an agent's own included, and none that asks for an hour behind one that asks for five minutes.
+API takes `MOST` in all, those of the agent's own tools and system blocks included, and none that asks for an hour behind one that
+asks for five minutes. What tools have marked in their results is taken off again: it would add up.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MOST = 4
@@ -14,25 +15,45 @@ _UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
 Block = dict[str, Any]
 
 
+def own_markers(request: Mapping[str, Any]) -> list[Any]:
+    """What an agent has marked itself, in the order of the cache; the automatic marker, which the API moves along, last."""
+    blocks = [*request.get("tools", ()), *request.get("system", ())]
+    marked = [block["cache_control"] for block in blocks if "cache_control" in block]
+    return [*marked, request["cache_control"]] if "cache_control" in request else marked
+
+
 def mark(body: dict[str, Any], ttl: str) -> None:
     """Put markers on the blocks of ``body``, which are changed. ``ttl``: of the one on the system blocks, "5m" or "1h"; "off":
     none is put anywhere."""
     if ttl == "off":
         return
-    before, after = list(_markers([*body.get("tools", ()), *body.get("system", ())])), list(_behind(body))
-    left = MOST - len(before) - len(after)
-    automatic = "cache_control" in body  # the API moves a marker of its own along
-    if left > 0 and not automatic and _put(_last_user_block(body["messages"]), "5m"):
+    own, automatic = own_markers(body), body.get("cache_control")
+    left = MOST - len(own)
+    if left > 0 and automatic is None and _put(_last_user_block(body["messages"]), "5m"):
         left -= 1
     if left > 0 and body.get("system"):
-        _put(body["system"][-1], _lifetime(ttl, before, after))
+        _put(body["system"][-1], _lifetime(ttl, own, automatic))
 
 
-def _lifetime(ttl: str, before: list[Block], after: list[Block]) -> str:
+def unmark(blocks: Sequence[Any]) -> None:
+    """Take the markers off the blocks of a message, which are changed."""
+    for block in blocks:
+        if isinstance(block, dict):
+            block.pop("cache_control", None)
+            if block.get("type") == "tool_result" and isinstance(block.get("content"), list):
+                unmark(block["content"])
+
+
+def _lifetime(ttl: str, own: Sequence[Any], automatic: Any) -> str:
     """As asked for, where the agent's own markers allow it."""
-    if any(marker.get("ttl") == "1h" for marker in after):
+    if automatic is not None and _of(automatic) == "1h":
         return "1h"
-    return "5m" if any(marker.get("ttl", "5m") == "5m" for marker in before) else ttl
+    before = own if automatic is None else own[:-1]
+    return "5m" if any(_of(marker) == "5m" for marker in before) else ttl
+
+
+def _of(marker: Any) -> Any:
+    return marker.get("ttl", "5m") if isinstance(marker, dict) else "5m"
 
 
 def _put(block: Block | None, ttl: str) -> bool:
@@ -45,25 +66,7 @@ def _put(block: Block | None, ttl: str) -> bool:
     return True
 
 
-def _last_user_block(messages: list[dict[str, Any]]) -> Block | None:
+def _last_user_block(messages: Sequence[dict[str, Any]]) -> Block | None:
     last = next((message for message in reversed(messages) if message["role"] == "user"), None)
     block: Block | None = last["content"][-1] if last else None
     return block
-
-
-def _behind(body: dict[str, Any]) -> Iterator[Block]:
-    """An agent's own markers behind its system blocks: what its tools have put into results, and the automatic one."""
-    for message in body["messages"]:
-        yield from _markers(message["content"])
-    if isinstance(body.get("cache_control"), dict):
-        yield body["cache_control"]
-
-
-def _markers(blocks: list[Any]) -> Iterator[Block]:
-    for block in blocks:
-        if not isinstance(block, dict):
-            continue
-        if isinstance(marker := block.get("cache_control"), dict):
-            yield marker
-        if block.get("type") == "tool_result" and isinstance(block.get("content"), list):
-            yield from _markers(block["content"])

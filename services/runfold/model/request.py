@@ -6,9 +6,16 @@ what is added is what the API does not hold against a replay: max_tokens, stream
 
 from typing import Any
 
-from runfold.model.caching import mark
+from runfold.model.caching import mark, unmark
 from runfold.model.exact_json import sendable
 from runfold.ports import ModelRequest
+
+
+def _blocks(content_json: str) -> Any:
+    blocks = sendable(content_json)
+    if '"cache_control"' in content_json:  # nearly none
+        unmark(blocks)
+    return blocks
 
 
 def arguments(request: ModelRequest) -> dict[str, Any]:
@@ -17,7 +24,7 @@ def arguments(request: ModelRequest) -> dict[str, Any]:
     ours: dict[str, Any] = {
         "model": request.model,
         "max_tokens": request.max_tokens,
-        "messages": [{"role": message.role, "content": sendable(message.content_json)} for message in request.messages],
+        "messages": [{"role": message.role, "content": _blocks(message.content_json)} for message in request.messages],
         "stream": True,
     }
     # An empty list and an absent field mean the same to the model, but only the latter is always accepted.

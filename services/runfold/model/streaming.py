@@ -46,6 +46,7 @@ class StreamedModel(ABC):
                         message.feed(event)
             return message.answer(request.model, request_id)
         except ModelFailure as failure:
-            failure.usage = failure.usage or message.usage
+            if failure.usage is None:
+                failure.usage, failure.model, failure.modifiers = message.usage, message.model, message.modifiers
             failure.request_id = failure.request_id or request_id
             raise
