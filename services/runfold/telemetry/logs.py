@@ -12,6 +12,8 @@ from typing import IO, Literal
 
 import ecs_logging
 
+from runfold.telemetry.output import Facts, capture
+
 LogFormat = Literal["auto", "console", "ecs"]
 
 
@@ -25,8 +27,17 @@ class ConsoleFormatter(logging.Formatter):
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
-def speak(log_format: LogFormat, service: str, *, stream: IO[str] | None = None, level: int = logging.INFO) -> None:
-    """Set this process's logging up, once. ``service`` is the ECS service.name, e.g. ``worker-1a2b``."""
+def speak(
+    log_format: LogFormat,
+    service: str,
+    *,
+    stream: IO[str] | None = None,
+    level: int = logging.INFO,
+    printing: Facts | None = None,
+) -> None:
+    """Set this process's logging up, once. ``service`` is the ECS service.name, e.g. ``worker-1a2b``.
+
+    ``printing``: user code runs here. What it prints becomes log records with these fields, unless people read along."""
     out = stream or sys.stderr
     console = log_format == "console" or (log_format == "auto" and out.isatty())
     handler = logging.StreamHandler(out)
@@ -40,6 +51,8 @@ def speak(log_format: LogFormat, service: str, *, stream: IO[str] | None = None,
     sys.excepthook = _uncaught
     threading.excepthook = _uncaught_in_thread
     sys.unraisablehook = _unraisable
+    if printing is not None and not console:
+        capture(handler, printing)
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

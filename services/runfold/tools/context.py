@@ -1,6 +1,8 @@
 """What a tool may be given, raise and return beside plain values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,25 @@ class ToolContext:
     idempotency_key: str  # the same for every attempt of this call, and of no other call
     attempt: int  # from 1
     seq: int  # of the step in its run
+
+
+_CALL: ContextVar[ToolContext | None] = ContextVar("runfold_tool_call", default=None)
+
+
+@contextmanager
+def in_call(context: ToolContext) -> Iterator[None]:
+    """What runs inside, in tasks and threads of its own too, belongs to this call."""
+    token = _CALL.set(context)
+    try:
+        yield
+    finally:
+        _CALL.reset(token)
+
+
+def call_fields() -> dict[str, Any]:
+    """The fields of a log record that say in which call of a tool this code runs; none outside of one."""
+    call = _CALL.get()
+    return {} if call is None else {"runfold.run.id": call.run_id, "runfold.step.seq": call.seq}
 
 
 class ToolError(Exception):

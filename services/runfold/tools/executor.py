@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from runfold.ports import ToolCallRequest, ToolPolicy, ToolResult
-from runfold.tools.context import ToolContext
+from runfold.tools.context import ToolContext, in_call
 from runfold.tools.inputs import InvalidInput
 from runfold.tools.registry import AnyTool, Registry
 from runfold.tools.results import done, failed, raised, timed_out
@@ -38,9 +38,11 @@ class Executor:
             arguments = tool.arguments(request.input_json)
         except InvalidInput as wrong:
             return failed(f"Invalid input, the tool was not run: {wrong}")
+        context = _context(request)
         if tool.context is not None:
-            arguments[tool.context] = _context(request)
-        return await self._run(tool, arguments)
+            arguments[tool.context] = context
+        with in_call(context):
+            return await self._run(tool, arguments)
 
     async def _run(self, tool: AnyTool, arguments: dict[str, Any]) -> ToolResult:
         running, give_up = self._start(tool, arguments)
