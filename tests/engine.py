@@ -7,13 +7,14 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 from runfold.core.errors import LogError
 from runfold.core.events import AgentDefinition, OwnerEvent, Record, SideEffect, ToolStatus, Unreadable, Usage
+from runfold.core.reserving import Tariff
 from runfold.core.run import Run
 from runfold.core.shard import Ignored
 from runfold.ports import Failover, Grant, Log, Model, ModelAnswer, ModelRequest, ToolCallRequest, ToolPolicy, ToolResult
@@ -74,11 +75,12 @@ class TestAgents:
 
 
 class FlatPrice:
-    def cost(self, model: str, usage: Usage, at: int) -> Decimal | None:
-        return Decimal("0.000001") * usage.total if self.knows(model, at) else None
+    def cost(self, model: str, usage: Usage, at: int, modifiers: Mapping[str, str]) -> Decimal | None:
+        return None if model.startswith("unknown") else Decimal("0.000001") * usage.total
 
-    def knows(self, model: str, at: int) -> bool:
-        return not model.startswith("unknown")
+    def tariff(self, definition: AgentDefinition, at: int) -> Tariff | None:
+        each = Decimal("0.000001")
+        return None if definition.model.startswith("unknown") else Tariff(each, each)
 
 
 @dataclass

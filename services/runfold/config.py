@@ -60,6 +60,7 @@ class Settings(BaseSettings):
     breaker_failures: int = Field(10, ge=1)  # failures of a model in a row, of all runs, after which new calls of it wait
     breaker_pause_seconds: float = Field(5.0, gt=0)  # until one call may try; doubled by each that fails
     breaker_cap_seconds: float = Field(60.0, gt=0)  # the longest such pause
+    prices: str = ""  # path of a JSON price list of your own, beside the shipped one; empty: none
     # the API
     host: str = "127.0.0.1"  # the address that API and metrics listen on
     port: int = Field(8080, ge=0, le=65535)  # 0: a free one

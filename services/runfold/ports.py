@@ -219,6 +219,7 @@ class ModelAnswer:
     stop_details_json: str | None = None
     message_id: str | None = None
     request_id: str | None = None
+    modifiers: dict[str, str] | None = None  # what else the price depends on: what ``usage`` has no place for
 
 
 class Model(Protocol):

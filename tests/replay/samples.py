@@ -15,6 +15,7 @@ from runfold.core.events import (
     ModelStepCompleted,
     ModelStepFailed,
     ModelStepStarted,
+    OnBudget,
     Reason,
     Rejection,
     RunCancelRequested,
@@ -48,6 +49,7 @@ FULL: list[Event] = [
             timeout_ms=300_000,
             max_steps=40,
             progress_timeout_ms=60_000,
+            on_budget=OnBudget.FAIL,
         ),
         model="claude-sonnet-4-5",
         max_tokens=4096,
@@ -72,7 +74,9 @@ FULL: list[Event] = [
         ),
         deadline=1_767_225_600_123,
     ),
-    ModelStepStarted(**STEP, prefix_digest="fcde2b2edba56bf408601fb721fe9b5c", reserved_tokens=4096),
+    ModelStepStarted(
+        **STEP, prefix_digest="fcde2b2edba56bf408601fb721fe9b5c", reserved_tokens=4096, reserved_cost=Decimal("0.08192")
+    ),
     ModelStepCompleted(
         **STEP,
         content_json='[{"type":"tool_use","id":"toolu_01Ab","name":"list_tickets","input":{"n":1.0}}]',
@@ -84,6 +88,7 @@ FULL: list[Event] = [
         message_id="msg_01",
         request_id="req_01",
         latency_ms=1830,
+        modifiers={"service_tier": "standard"},
     ),
     ModelStepFailed(
         **STEP,
@@ -95,6 +100,7 @@ FULL: list[Event] = [
         usage=USAGE,
         request_id="req_02",
         latency_ms=312,
+        cost=Decimal("0.0019"),
     ),
     ToolStepStarted(
         **STEP,

@@ -113,13 +113,14 @@ def test_an_answer_of_another_attempt_is_ignored() -> None:
 
 def test_attempts_are_counted_and_never_go_back() -> None:
     twice = STARTED.started_model().taken_over().started_model()
-    assert twice.run.step == ModelStep(1, attempt=2, open=True)
+    assert twice.run.step == ModelStep(1, attempt=2, open=True, reserved=4096, reserved_cost=None)
     ignores(twice, twice.records[-1].event, STARTED.started_model().records[-1].event)
 
 
 def test_a_failed_attempt_waits_for_its_time() -> None:
     history = STARTED.failed_model(Reason.OVERLOADED, retry_in=5_000, usage=Usage(input_tokens=7))
-    assert history.run.step == ModelStep(1, attempt=1, failures=1, overloads=1, retry_at=history.now - STEP_MS + 5_000)
+    failed = ModelStep(1, attempt=1, failures=1, overloads=1, retry_at=history.now - STEP_MS + 5_000)
+    assert history.run.step == replace(failed, wasted=7, wasted_cost=None)
     assert history.run.verdict is None
     assert history.started_model().run.step.retry_at is None
 

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from runfold.core import guards
 from runfold.core.decisions import Begin, CallModel, Decision, Finish, Reject, Resume, RunTools, Suspend, WaitUntil
 from runfold.core.events import Reason, Rejection, RunResumeRequested, Status
+from runfold.core.reserving import Reservation, Tariff, reserve
 from runfold.core.run import Call, ModelStep, Run
 
 MAX_STARTS = 4  # starts of one step that ended without a result: then it is taken for what kills the workers
@@ -19,25 +20,30 @@ LARGEST_ANSWER = 128_000  # tokens; no model answers with more
 Attempt = tuple[int, int]
 
 
-def decide(run: Run, now: int, busy: Collection[Attempt] = (), since: int = 0) -> list[Decision]:
-    """What to do now, in order. The last is a `WaitUntil` unless the run ends. Times are broker ms."""
+def decide(
+    run: Run, now: int, busy: Collection[Attempt] = (), since: int = 0, tariff: Tariff | None = None
+) -> list[Decision]:
+    """What to do now, in order. The last is a `WaitUntil` unless the run ends. Times are broker ms.
+
+    ``tariff`` is that of the run's model now; None: it has no known price, and a run with a cost ceiling makes no call.
+    """
     if run.status.final:
         return []
     tripped = guards.ended(run, now, since)
-    actions: list[Decision] = _actions(run, now, busy) if tripped is None else [tripped]
+    actions: list[Decision] = _actions(run, now, busy, tariff) if tripped is None else [tripped]
     if any(isinstance(action, Finish) for action in actions):
         return actions
     return [*actions, WaitUntil(_wake_at(run, now, since))]
 
 
-def _actions(run: Run, now: int, busy: Collection[Attempt]) -> list[Decision]:
+def _actions(run: Run, now: int, busy: Collection[Attempt], tariff: Tariff | None) -> list[Decision]:
     if run.resumes:
         return [_answer(run.resumes[0], run)]
     if run.status is Status.SUSPENDED and run.reason is not Reason.OUTCOME_UNKNOWN:
         return []
     if run.started is None:
         return [Begin()]
-    return _tools(run, busy) if run.calls else _model(run, now, busy)
+    return _tools(run, busy) if run.calls else _model(run, now, busy, tariff)
 
 
 def _answer(command: RunResumeRequested, run: Run) -> Resume | Reject:
@@ -55,7 +61,7 @@ def _wake_at(run: Run, now: int, since: int) -> int:
     return min(times)
 
 
-def _model(run: Run, now: int, busy: Collection[Attempt]) -> list[Decision]:
+def _model(run: Run, now: int, busy: Collection[Attempt], tariff: Tariff | None) -> list[Decision]:
     step = run.step
     if _in_hand(step.seq, step.attempt, step.open, busy):
         return []
@@ -63,8 +69,15 @@ def _model(run: Run, now: int, busy: Collection[Attempt]) -> list[Decision]:
         return []
     if _deaths(step) >= MAX_STARTS:
         return [Suspend(Reason.CRASH_LOOP, f"model step {step.seq} was started {step.attempt} times and its worker died")]
-    tripped = _drifted(run) or _hopeless(run) or guards.exhausted(run, step.seq) or _too_little(run)
-    return [tripped or CallModel(step.seq, step.attempt + 1, _reserve(run))]
+    tripped = _drifted(run) or _hopeless(run) or guards.exhausted(run, step.seq)
+    return [tripped or _call(run, tariff)]
+
+
+def _call(run: Run, tariff: Tariff | None) -> CallModel | Finish | Suspend:
+    reserved = reserve(run, _room(run, run.truncated), tariff)
+    if not isinstance(reserved, Reservation):
+        return reserved
+    return _too_little(run, reserved.tokens) or CallModel(run.step.seq, run.step.attempt + 1, reserved.tokens, reserved.cost)
 
 
 def _drifted(run: Run) -> Suspend | None:
@@ -101,11 +114,11 @@ def _hopeless(run: Run) -> Finish | None:
     return None
 
 
-def _too_little(run: Run) -> Suspend | None:
+def _too_little(run: Run, left: int) -> Finish | Suspend | None:
     """Whether the budget leaves the next answer no more room than the last one had, which was cut."""
-    if not run.truncated or (left := _reserve(run)) > (had := _room(run, run.truncated - 1)):
+    if not run.truncated or left > (had := _room(run, run.truncated - 1)):
         return None
-    return Suspend(Reason.BUDGET, f"an answer was cut off at {had} tokens and the budget leaves {left} for the next")
+    return guards.breach(run, f"an answer was cut off at {had} tokens and the budget leaves {left} for the next")
 
 
 def _max_tokens(run: Run) -> int:
@@ -115,12 +128,6 @@ def _max_tokens(run: Run) -> int:
 
 def _room(run: Run, truncated: int) -> int:
     return min(_max_tokens(run) << truncated, LARGEST_ANSWER)
-
-
-def _reserve(run: Run) -> int:
-    """max_tokens of the next request: never more than what the budget leaves."""
-    room, budget = _room(run, run.truncated), run.limits.token_budget
-    return room if budget is None else min(room, budget - run.spent)
 
 
 def _tools(run: Run, busy: Collection[Attempt]) -> list[Decision]:

@@ -1,6 +1,7 @@
 """What a run can be told to do next: the imperative mood, against the past tense of `runfold.core.events`."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 from runfold.core.events import Reason, Rejection, RunResumeRequested, Status
 from runfold.core.run import Call
@@ -18,6 +19,7 @@ class CallModel:
     seq: int
     attempt: int
     max_tokens: int
+    max_cost: Decimal | None = None  # USD, as `runfold.core.reserving` has it; None: no known price
 
 
 @dataclass(frozen=True, slots=True)

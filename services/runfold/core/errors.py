@@ -85,9 +85,12 @@ class ModelFailure(RunfoldError):
         error_type: str | None = None,
         retry_after: float | None = None,
         usage: Usage | None = None,
+        model: str | None = None,
+        modifiers: dict[str, str] | None = None,
         request_id: str | None = None,
     ) -> None:
         super().__init__(f"{reason}: {message}")
         self.reason, self.message, self.retryable = reason, message, retryable
         self.http_status, self.error_type, self.request_id = http_status, error_type, request_id
         self.retry_after, self.usage = retry_after, usage  # seconds as the server asked; tokens wasted, where known
+        self.model, self.modifiers = model, modifiers  # who used them, and what else their price depends on, as reported

@@ -96,6 +96,13 @@ class Rejection(StrEnum):
     NOT_SUSPENDED = "NOT_SUSPENDED"
 
 
+class OnBudget(StrEnum):
+    """What becomes of a run that its token budget or cost ceiling stops."""
+
+    SUSPEND = "SUSPEND"  # the default symbol: it waits for a higher limit
+    FAIL = "FAIL"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What the requester allows a run. None is the documented default, never "zero"."""
@@ -105,6 +112,7 @@ class Limits:
     timeout_ms: int | None = None  # from RunRequested's broker time; default: DEFAULT_TIMEOUT_MS
     max_steps: int | None = None  # model and tool steps together, the highest seq; default: DEFAULT_MAX_STEPS
     progress_timeout_ms: int | None = None  # default: none
+    on_budget: OnBudget = OnBudget.SUSPEND
 
 
 DEFAULT_TIMEOUT_MS = 24 * 3600 * 1000
@@ -221,6 +229,7 @@ class ModelStepStarted:
     attempt: int  # from 1; every start of this step counts, also of workers that died
     prefix_digest: str  # of definition and messages, hex
     reserved_tokens: int  # max_tokens of the request
+    reserved_cost: Decimal | None = None  # USD, of these and of the prompt as far as its size is known; None: no price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +247,7 @@ class ModelStepCompleted:
     message_id: str | None
     request_id: str | None
     latency_ms: int
+    modifiers: dict[str, str] | None = None  # what else the price depends on, as reported: service tier, speed, place …
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +264,7 @@ class ModelStepFailed:
     usage: Usage | None  # wasted, where known
     request_id: str | None
     latency_ms: int
+    cost: Decimal | None = None  # of usage; None: there is none, or it has no known price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 from decimal import Decimal
 
 from runfold.core.decisions import Finish, Suspend
-from runfold.core.events import Reason, Status
+from runfold.core.events import OnBudget, Reason, Status
 from runfold.core.run import Run
+from runfold.core.spending import add
 
 
 def ended(run: Run, now: int, since: int) -> Finish | Suspend | None:
@@ -41,14 +42,37 @@ def exhausted(run: Run, next_seq: int) -> Finish | Suspend | None:
     """Guards before a further step: step cap and budgets. A final answer that is already there is not withheld by them."""
     if next_seq > run.max_steps:
         return Finish(Status.FAILED, Reason.STEP_CAP, f"the run may take {run.max_steps} steps and asked for more")
-    budget, ceiling = run.limits.token_budget, run.limits.cost_ceiling
-    if budget is not None and run.spent >= budget:
-        return Suspend(Reason.BUDGET, f"{run.spent} of {budget} tokens are spent")
-    if ceiling is not None and run.cost is None:
-        return Suspend(Reason.BUDGET, "the run has a cost ceiling and its cost is not known: a model without a price answered")
-    if ceiling is not None and run.cost is not None and run.cost >= ceiling:
-        return Suspend(Reason.BUDGET, f"{_usd(run.cost)} of {_usd(ceiling)} USD are spent")
+    budget, ceiling, cost = run.limits.token_budget, run.limits.cost_ceiling, run.cost_at_most
+    if budget is not None and run.spent_at_most >= budget:
+        return breach(run, tokens_spent(run))
+    if ceiling is not None and cost is None:
+        return breach(run, "the run has a cost ceiling and its cost is not known: it used something without a known price")
+    if ceiling is not None and cost is not None and cost >= ceiling:
+        return breach(run, money_spent(run))
     return None
+
+
+def breach(run: Run, detail: str) -> Finish | Suspend:
+    """What a budget that would not hold does to a run: what its requester chose."""
+    if run.limits.on_budget is OnBudget.FAIL:
+        return Finish(Status.FAILED, Reason.BUDGET, detail)
+    return Suspend(Reason.BUDGET, detail)
+
+
+def tokens_spent(run: Run) -> str:
+    unheard = run.spent_at_most - run.spent
+    more = f", and up to {unheard} by calls whose end is not known" if unheard else ""
+    return f"{run.spent} of {run.limits.token_budget} tokens are spent{more}"
+
+
+def money_spent(run: Run) -> str:
+    """Of a run with a ceiling and a known cost."""
+    known, most, ceiling = add(run.cost, run.wasted_cost), run.cost_at_most, run.limits.cost_ceiling
+    assert known is not None
+    assert most is not None
+    assert ceiling is not None
+    more = f", and up to {_usd(most - known)} by calls whose end is not known" if most > known else ""
+    return f"{_usd(known)} of {_usd(ceiling)} USD are spent{more}"
 
 
 def _usd(amount: Decimal) -> str:

@@ -15,9 +15,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import reduce
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import assert_never
 
 from runfold.core import conversation, snapshot
 from runfold.core.conversation import Message, Turn
@@ -48,24 +48,14 @@ from runfold.core.events import (
     ToolStepStarted,
     Usage,
 )
-
-if TYPE_CHECKING:
-    from dataclasses import replace
-else:
-
-    def replace(old: Any, **changes: Any) -> Any:
-        """`dataclasses.replace` for classes without slots, six times as fast: evolve does little else."""
-        new = object.__new__(old.__class__)
-        new.__dict__.update(old.__dict__, **changes)
-        return new
-
+from runfold.core.replacing import replace
+from runfold.core.spending import add, unheard, wasted
 
 NO_USAGE = Usage()
 NO_LIMITS = Limits()
 ANSWERED = 100
 LAST_MS = 2**63 - 1  # the largest time that a record holds
 MENDABLE = frozenset({Reason.MODEL_ACCESS, Reason.PREFIX_DRIFT})  # failures of a call that say nothing against the run
-_EXACT = Context(prec=100, traps=[])  # of our own: a tool may have changed the one of its thread
 
 
 @dataclass(frozen=True)
@@ -79,6 +69,10 @@ class ModelStep:
     mishaps: int = 0  # all others
     open: bool = False  # started, no result
     retry_at: int | None = None  # broker ms
+    reserved: int = 0  # output tokens, of the attempt that is open
+    reserved_cost: Decimal | None = Decimal(0)  # of these and of the prompt as far as its size was known; None: not known
+    wasted: int = 0  # tokens of failed attempts, where known
+    wasted_cost: Decimal | None = Decimal(0)
 
 
 @dataclass(frozen=True)
@@ -134,6 +128,10 @@ class Run:
     usage: Usage = NO_USAGE
     wasted: Usage = NO_USAGE  # of failed attempts, where known
     cost: Decimal | None = Decimal(0)  # None: not known
+    wasted_cost: Decimal | None = Decimal(0)
+    unsettled: int = 0  # tokens that calls may have used at most whose end is not known, beside what is in usage and wasted
+    unsettled_cost: Decimal | None = Decimal(0)
+    prompt: int = 0  # tokens that the next prompt has at least: those of the last one, which it begins with
     output: str = ""
     verdict: Verdict | None = None
     inbox: tuple[RunCancelRequested, ...] = ()
@@ -169,6 +167,17 @@ class Run:
     def spent(self) -> int:
         """Tokens that count against the budget: failed attempts are paid for too, where the API said what they took."""
         return self.usage.total + self.wasted.total
+
+    @property
+    def spent_at_most(self) -> int:
+        """The same, with what was reserved for calls that nobody heard the end of. The open one counts as such."""
+        return self.spent + self.unsettled + (self.prompt + self.step.reserved if self.step.open else 0)
+
+    @property
+    def cost_at_most(self) -> Decimal | None:
+        """US dollars, likewise; None: not known."""
+        known = add(add(self.cost, self.wasted_cost), self.unsettled_cost)
+        return add(known, self.step.reserved_cost) if self.step.open else known
 
 
 def fold(records: Iterable[Record]) -> Run | None:
@@ -257,7 +266,15 @@ def _started(run: Run, event: RunStarted, at: int) -> Run:
 def _model_started(run: Run, event: ModelStepStarted) -> Run:
     if run.started is None or run.calls or event.seq != run.step.seq or event.attempt <= run.step.attempt:
         return run
-    step = replace(run.step, attempt=event.attempt, open=True, retry_at=None)
+    run = unheard(run)
+    step = replace(
+        run.step,
+        attempt=event.attempt,
+        open=True,
+        retry_at=None,
+        reserved=event.reserved_tokens,
+        reserved_cost=event.reserved_cost,
+    )
     drift = "" if event.prefix_digest == run.digest else event.prefix_digest or "none"
     return replace(run, step=step, next_seq=event.seq + 1, drift=drift)
 
@@ -270,13 +287,21 @@ def _model_failed(run: Run, event: ModelStepFailed) -> Run:
     if not _is_open(run.step, event):
         return run
     overload = event.reason is Reason.OVERLOADED
-    counts = {"overloads": run.step.overloads + overload, "mishaps": run.step.mishaps + (not overload)}
-    step = replace(run.step, open=False, failures=run.step.failures + 1, retry_at=event.retry_at, **counts)
+    run = wasted(run, event)
+    step = replace(
+        run.step,
+        open=False,
+        failures=run.step.failures + 1,
+        overloads=run.step.overloads + overload,
+        mishaps=run.step.mishaps + (not overload),
+        retry_at=event.retry_at,
+        reserved=0,
+        reserved_cost=Decimal(0),
+    )
     final = Status.SUSPENDED if event.reason in MENDABLE else Status.FAILED
     return replace(
         run,
         step=step,
-        wasted=run.wasted + event.usage if event.usage else run.wasted,
         verdict=Verdict(final, event.reason, event.message) if event.retry_at is None else None,
     )
 
@@ -284,8 +309,13 @@ def _model_failed(run: Run, event: ModelStepFailed) -> Run:
 def _model_completed(run: Run, event: ModelStepCompleted) -> Run:
     if not _is_open(run.step, event):
         return run
-    cost = None if run.cost is None or event.cost is None else _EXACT.add(run.cost, event.cost)
-    paid = replace(run, usage=run.usage + event.usage, cost=cost, step=ModelStep(event.seq + 1))
+    paid = replace(
+        run,
+        usage=run.usage + event.usage,
+        cost=add(run.cost, event.cost),
+        prompt=event.usage.total - event.usage.output_tokens,
+        step=ModelStep(event.seq + 1),
+    )
     return _continue(paid, event)
 
 
@@ -400,14 +430,23 @@ def _resumed(run: Run, event: RunResumed) -> Run:
         return run
     asked = run.waiting_tool_use_id
     return replace(
-        _consume(run, event.command_id),
+        _consume(unheard(run), event.command_id),
         status=Status.RUNNING if run.started else Status.QUEUED,
         reason=None,
         detail="",
         waiting_tool_use_id=None,
         limits=replace_limits(run.limits, event),
         drift="" if run.reason is Reason.PREFIX_DRIFT else run.drift,
-        step=replace(run.step, open=False, failures=run.step.attempt, overloads=0, mishaps=0, retry_at=None),
+        step=replace(
+            run.step,
+            open=False,
+            failures=run.step.attempt,
+            overloads=0,
+            mishaps=0,
+            retry_at=None,
+            reserved=0,
+            reserved_cost=Decimal(0),
+        ),
         calls=tuple(replace(call, open=False, forgiven=call.attempt) if call.id == asked else call for call in run.calls),
     )
 
@@ -420,6 +459,7 @@ def replace_limits(limits: Limits, change: RunResumed | RunResumeRequested) -> L
         timeout_ms=limits.timeout_ms,
         max_steps=limits.max_steps if change.max_steps is None else change.max_steps,
         progress_timeout_ms=limits.progress_timeout_ms,
+        on_budget=limits.on_budget,
     )
 
 

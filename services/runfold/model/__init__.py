@@ -5,9 +5,20 @@ because its retries are events, and asks `RetryPolicy` for the delays. `Anthropi
 """
 
 from runfold.model.breaker import BreakerPolicy, Breakers
+from runfold.model.dated_prices import DatedPrices
 from runfold.model.pricing import Prices
 from runfold.model.retrying import Backoff, Retrying, RetryPolicy
 from runfold.model.scripted import ScriptedModel
 from runfold.model.timing import TimeLimited
 
-__all__ = ["Backoff", "BreakerPolicy", "Breakers", "Prices", "RetryPolicy", "Retrying", "ScriptedModel", "TimeLimited"]
+__all__ = [
+    "Backoff",
+    "BreakerPolicy",
+    "Breakers",
+    "DatedPrices",
+    "Prices",
+    "RetryPolicy",
+    "Retrying",
+    "ScriptedModel",
+    "TimeLimited",
+]

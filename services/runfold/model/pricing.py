@@ -1,11 +1,11 @@
-"""What an answer cost: dated prices, exact decimals. An unknown price is None, never zero."""
+"""What an answer cost, and what the next may: dated prices, exact decimals. An unknown price is None, never zero."""
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import date
-from decimal import Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,14 @@ from typing import Any
 from runfold.core.errors import ConfigError
 from runfold.core.events import Usage
 
+STANDARD = "standard"
+
 _DATED = re.compile(r"-\d{8}$")  # of a model id: claude-haiku-4-5-20251001 costs what claude-haiku-4-5 costs
 _AMOUNT = re.compile(r"\d{1,9}(\.\d{1,6})?")  # six digits, so that the price of one token has no more than twelve
+_FINEST = Decimal(1).scaleb(-12)  # what the log can hold
+_EXACT = Context(prec=100, traps=[])
+
+Factors = Mapping[str, Mapping[str, Decimal]]  # by modifier and its value: what multiplies the whole cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,42 +46,81 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Rates, and when they hold: from a day on, for prompts up to a length (cached tokens included; the whole request is priced
-    by it)."""
+    """Rates, and when they hold: from a day on, at a speed, for prompts up to a length (cached tokens included; the whole request
+    is priced by it)."""
 
     rates: Rates
     effective_from: date = date.min
     up_to_prompt_tokens: int | None = None
+    speed: str = STANDARD
 
-    def holds(self, on: date, prompt: int) -> bool:
-        return self.effective_from <= on and (self.up_to_prompt_tokens is None or prompt <= self.up_to_prompt_tokens)
+    def holds(self, prompt: int) -> bool:
+        return self.up_to_prompt_tokens is None or prompt <= self.up_to_prompt_tokens
 
 
 class Prices:
-    """A price list. Models it does not name have no price."""
+    """A price list. What it does not name has no price: a model, a speed, a modifier, a value of one."""
 
-    def __init__(self, prices: Mapping[str, list[Price]]) -> None:
+    def __init__(self, prices: Mapping[str, list[Price]], factors: Factors) -> None:
         self._prices = {model: sorted(listed, key=_precedence) for model, listed in prices.items()}
+        self._factors = factors
 
     @classmethod
     def load(cls, path: Path | None = None) -> "Prices":
-        """The list shipped with Runfold; models that the file at ``path`` names are priced by that file alone.
+        """The list shipped with Runfold; models and modifiers that the file at ``path`` names are priced by that file alone.
 
-        Raises `ConfigError` when the file cannot be read or used."""
-        listed = _parse((resources.files("runfold.model") / "prices.json").read_text("utf-8"), "prices.json")
+        Raises `ConfigError`, which names the entry, when the file cannot be read or used."""
+        models, factors = _parse((resources.files("runfold.model") / "prices.json").read_text("utf-8"), "prices.json")
         if path is not None:
             try:
                 text = path.read_text("utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(f"The price list {path} cannot be read: {error}") from error
-            listed |= _parse(text, str(path))
-        return cls(listed)
+            own_models, own_factors = _parse(text, str(path))
+            models, factors = models | own_models, factors | own_factors
+        return cls(models, factors)
 
-    def cost(self, model: str, usage: Usage, on: date) -> Decimal | None:
-        """US dollars for one answer of ``model`` on a day, with at most 12 fractional digits; None: no known price."""
-        prompt = usage.total - usage.output_tokens
+    @property
+    def models(self) -> frozenset[str]:
+        """Those that have a price."""
+        return frozenset(self._prices)
+
+    def cost(self, model: str, usage: Usage, on: date, modifiers: Mapping[str, str] | None = None) -> Decimal | None:
+        """US dollars for one answer of ``model`` on a day, with at most 12 fractional digits; None: no known price.
+
+        ``modifiers``: what the API reports with the usage, see `runfold.model.modifiers`."""
+        prompt, modifiers = usage.total - usage.output_tokens, modifiers or {}
+        listed, factor = self._in_force(model, on, modifiers), self._factor(modifiers)
+        rates = next((price.rates for price in listed if price.holds(prompt)), None)
+        if rates is None or factor is None:
+            return None
+        return _EXACT.multiply(rates.cost(usage), factor).quantize(_FINEST, ROUND_CEILING, _EXACT)
+
+    def highest(self, model: str, on: date, modifiers: Mapping[str, str]) -> Rates | None:
+        """The rates of a day that no answer with these modifiers exceeds, however long its prompt; None: no known price."""
+        listed, factor = self._in_force(model, on, modifiers), self._factor(modifiers)
+        if not listed or factor is None:
+            return None
+        names = [field.name for field in fields(Rates)]
+        return Rates(**{name: factor * max(getattr(price.rates, name) for price in listed) for name in names})
+
+    def _in_force(self, model: str, on: date, modifiers: Mapping[str, str]) -> list[Price]:
+        """Those that an answer of that day can have, by `_precedence`: what stands behind a price for all prompts never holds."""
         listed = self._prices.get(model) or self._prices.get(_DATED.sub("", model), [])
-        return next((price.rates.cost(usage) for price in listed if price.holds(on, prompt)), None)
+        speed = modifiers.get("speed", STANDARD)
+        begun = [price for price in listed if price.effective_from <= on and price.speed == speed]
+        last = next((n for n, price in enumerate(begun, 1) if price.up_to_prompt_tokens is None), len(begun))
+        return begun[:last]
+
+    def _factor(self, modifiers: Mapping[str, str]) -> Decimal | None:
+        """What multiplies the cost; None where a modifier is not in the list."""
+        product = Decimal(1)
+        for name, value in modifiers.items():
+            factor = Decimal(1) if name == "speed" else self._factors.get(name, {}).get(value)
+            if factor is None:
+                return None
+            product *= factor
+        return product
 
 
 def _precedence(price: Price) -> tuple[int, float]:
@@ -84,18 +129,35 @@ def _precedence(price: Price) -> tuple[int, float]:
     return -price.effective_from.toordinal(), float("inf") if limit is None else limit
 
 
-def _parse(text: str, source: str) -> dict[str, list[Price]]:
+# ---- the file
+
+
+def _parse(text: str, source: str) -> tuple[dict[str, list[Price]], dict[str, dict[str, Decimal]]]:
+    place = "the file"
     try:
-        models = json.loads(text)["models"]
-        return {model: _prices(entries) for model, entries in models.items()}
+        listed = json.loads(text)
+        models: dict[str, list[Price]] = {}
+        for model, entries in listed["models"].items():
+            place = f"model {model!r}"
+            models[model] = []
+            for number, entry in enumerate(_some(entries), 1):
+                place = f"model {model!r}, price {number}"
+                models[model].append(_price(entry))
+        factors: dict[str, dict[str, Decimal]] = {}
+        for name, values in listed.get("modifiers", {}).items():
+            place = f"modifier {name!r}"
+            factors[name] = {value: _amount(factor) for value, factor in values.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"The price list {source} cannot be used: {error!r}. The shipped prices.json is an example.") from error
+        said = f"no {error}" if isinstance(error, KeyError) else error
+        hint = "The shipped prices.json is an example."
+        raise ConfigError(f"The price list {source} cannot be used: {place}: {said}. {hint}") from error
+    return models, factors
 
 
-def _prices(entries: list[dict[str, Any]]) -> list[Price]:
-    if not entries:
-        raise ValueError("a model without a price: leave it out, or give it one")
-    return [_price(entry) for entry in entries]
+def _some(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if not isinstance(entries, list) or not entries:
+        raise ValueError("expected a list of at least one price: leave the model out, or give it one")
+    return entries
 
 
 def _price(entry: dict[str, Any]) -> Price:
@@ -104,6 +166,7 @@ def _price(entry: dict[str, Any]) -> Price:
         Rates(**{field.name: _amount(entry.pop(field.name)) for field in fields(Rates)}),
         effective_from=date.fromisoformat(entry.pop("effective_from", date.min.isoformat())),
         up_to_prompt_tokens=_tokens(entry.pop("up_to_prompt_tokens", None)),
+        speed=_name(entry.pop("speed", STANDARD)),
     )
     if entry:
         raise ValueError(f"unknown fields {', '.join(sorted(entry))}")
@@ -120,3 +183,9 @@ def _tokens(value: object) -> int | None:
     if value is None or isinstance(value, int):
         return value
     raise ValueError(f"expected a number of tokens, got {value!r}")
+
+
+def _name(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"expected a name, got {value!r}")

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Protocol
 
 from runfold.core.errors import ModelFailure
 from runfold.core.events import AgentDefinition, Reason, SideEffect, ToolStatus, Usage
+from runfold.core.reserving import Tariff
 from runfold.ports import ModelAnswer, ModelRequest, ToolCallRequest, ToolPolicy, ToolResult
 from runfold.simulation.broker import die
 from runfold.simulation.chance import Chance, Rates
@@ -126,8 +128,8 @@ class SimulatedAgents:
 class FlatPrice:
     """Each token costs a millionth of a dollar."""
 
-    def cost(self, model: str, usage: Usage, at: int) -> Decimal | None:
+    def cost(self, model: str, usage: Usage, at: int, modifiers: Mapping[str, str]) -> Decimal | None:
         return Decimal("0.000001") * usage.total
 
-    def knows(self, model: str, at: int) -> bool:
-        return True
+    def tariff(self, definition: AgentDefinition, at: int) -> Tariff | None:
+        return Tariff(Decimal("0.000001"), Decimal("0.000001"))

@@ -2,7 +2,7 @@
 
     history = given("Which tickets are overdue?", token_budget=1000).started().answers(tool_use("t1", "search", {"q": "x"}))
     assert history.run.calls[0].name == "search"
-    assert history.finished_tool("t1", "none").decisions() == [CallModel(3, 1, 985), WaitUntil(history.run.deadline)]
+    assert history.finished_tool("t1", "none").decisions() == [CallModel(3, 1, 975), WaitUntil(history.run.deadline)]
 
 Every record is `STEP_MS` after the one before; `after` makes a pause. The log begins with a lease, so `Shard` reads it as well.
 """
@@ -37,6 +37,7 @@ from runfold.core.events import (
     ToolStepStarted,
     Usage,
 )
+from runfold.core.reserving import Tariff
 from runfold.core.run import Call, Run, evolve
 
 RUN_ID = "6f1c0a52-3b9e-4d2a-9c41-0d6a5f2b7e10"
@@ -82,8 +83,8 @@ class History:
 
     # ---- then
 
-    def decisions(self, busy: Collection[Attempt] = (), since: int = 0) -> list[Decision]:
-        return decide(self.run, self.now, busy, since)
+    def decisions(self, busy: Collection[Attempt] = (), since: int = 0, tariff: Tariff | None = None) -> list[Decision]:
+        return decide(self.run, self.now, busy, since, tariff)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -118,7 +119,9 @@ class History:
         frozen = replace(DEFINITION, **definition)
         return self._append(RunStarted(run_id=self.run.id, epoch=self.epoch, definition=frozen, deadline=self.run.deadline))
 
-    def started_model(self, reserved_tokens: int = 4096, *, prefix_digest: str | None = None) -> "History":
+    def started_model(
+        self, reserved_tokens: int = 4096, *, prefix_digest: str | None = None, reserved_cost: Decimal | None = None
+    ) -> "History":
         """The next attempt of the model step that is due; ``prefix_digest``: as if it was sent another conversation."""
         step = self.run.step
         return self._append(
@@ -129,6 +132,7 @@ class History:
                 attempt=step.attempt + 1,
                 prefix_digest=self.run.digest if prefix_digest is None else prefix_digest,
                 reserved_tokens=reserved_tokens,
+                reserved_cost=reserved_cost,
             )
         )
 
@@ -164,7 +168,9 @@ class History:
             )
         )
 
-    def failed_model(self, reason: Reason, *, retry_in: int | None = None, usage: Usage | None = None) -> "History":
+    def failed_model(
+        self, reason: Reason, *, retry_in: int | None = None, usage: Usage | None = None, cost: Decimal | None = None
+    ) -> "History":
         """The attempt fails, after a start if none is open. ``retry_in`` ms from now; None: for good."""
         history = self if self.run.step.open else self.started_model()
         return history._append(
@@ -179,6 +185,7 @@ class History:
                 message=f"the model said {reason}",
                 retry_at=None if retry_in is None else history.now + retry_in,
                 usage=usage,
+                cost=cost,
                 request_id=None,
                 latency_ms=STEP_MS,
             )

@@ -20,6 +20,7 @@ from runfold.core.events import (
     Status,
     ToolStepStarted,
 )
+from runfold.core.reserving import Tariff
 from runfold.core.run import Call, ModelStep, Run, replace_limits
 from runfold.ports import Tools
 from runfold.worker.flow import Flow, StepStarted
@@ -45,7 +46,7 @@ class Planner:
         """
         wake: int | None = None
         events: list[RunEvent] = []
-        for decision in decide(flow.ahead, now, flow.hand, self.since):
+        for decision in decide(flow.ahead, now, flow.hand, self.since, self._tariff(flow.ahead, now)):
             if isinstance(decision, WaitUntil):
                 wake = decision.at
             else:
@@ -55,13 +56,16 @@ class Planner:
     def would_start(self, start: StepStarted, run: Run, now: int, busy: Collection[Attempt]) -> bool:
         """Whether the run wants just this start of a step."""
         wanted: list[StepStarted] = []
-        for decision in decide(run, now, busy, self.since):
+        for decision in decide(run, now, busy, self.since, self._tariff(run, now)):
             if isinstance(decision, CallModel):
                 wanted.append(self._model_start(decision, run))
             elif isinstance(decision, RunTools):
                 tools = self.resources.agents.tools(run.request.agent)
                 wanted += [self._tool_step(call, run, tools) for call in decision.calls]
         return replace(start, epoch=self.epoch) in wanted
+
+    def _tariff(self, run: Run, now: int) -> Tariff | None:
+        return self.resources.pricing.tariff(run.started.definition, now) if run.started else None
 
     def slots_of(self, event: RunEvent, run: Run) -> Slots | None:
         """Of what an event of `next_events` has taken one; ``run`` as it was then."""
@@ -110,8 +114,8 @@ class Planner:
         if definition is None:
             detail = f"this worker serves no agent {request.agent[:100]!r}"
             return self._finish(Finish(Status.FAILED, Reason.UNKNOWN_AGENT, detail), run)
-        if request.limits.cost_ceiling is not None and not self.resources.pricing.knows(definition.model, run.requested_at):
-            detail = f"the run has a cost ceiling and model {definition.model[:100]!r} has no known price"
+        if request.limits.cost_ceiling is not None and self.resources.pricing.tariff(definition, run.requested_at) is None:
+            detail = f"the run has a cost ceiling and model {definition.model[:100]!r}, as its agent asks it, has no known price"
             return self._finish(Finish(Status.FAILED, Reason.CONFIG, detail), run)
         started = RunStarted(run_id=run.id, epoch=self.epoch, definition=definition, deadline=run.deadline)
         if not fits(started):
@@ -135,6 +139,7 @@ class Planner:
             attempt=decision.attempt,
             prefix_digest=run.digest,
             reserved_tokens=decision.max_tokens,
+            reserved_cost=decision.max_cost,
         )
 
     def _tool_steps(self, calls: tuple[Call, ...], run: Run, poke: Poke) -> list[RunEvent]:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from runfold.core.events import AgentDefinition, Usage
+from runfold.core.reserving import Tariff
 from runfold.model.breaker import Breakers
 from runfold.ports import Log, Model, Observer, Tools
 from runfold.worker.slots import Slots
@@ -28,11 +29,13 @@ class Agents(Protocol):
 
 
 class Pricing(Protocol):
-    def cost(self, model: str, usage: Usage, at: int) -> Decimal | None:
-        """USD of one answer at broker ms ``at``; None when the model has no price."""
+    def cost(self, model: str, usage: Usage, at: int, modifiers: Mapping[str, str]) -> Decimal | None:
+        """USD of one answer at broker ms ``at``; None when the model, or one of ``modifiers``, has no known price."""
         ...
 
-    def knows(self, model: str, at: int) -> bool: ...
+    def tariff(self, definition: AgentDefinition, at: int) -> Tariff | None:
+        """The most that a call by this definition may cost; None when that is not known."""
+        ...
 
 
 class Retries(Protocol):

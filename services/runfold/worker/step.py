@@ -6,6 +6,7 @@ start; whoever appends it puts the lease of the day in.
 
 import asyncio
 import logging
+from decimal import Decimal
 
 from runfold.core.errors import ModelFailure
 from runfold.core.events import (
@@ -83,7 +84,8 @@ def _completed(
         stop_reason=answer.stop_reason,
         stop_details_json=answer.stop_details_json,
         usage=answer.usage,
-        cost=resources.pricing.cost(answer.model, answer.usage, clock.now()),
+        cost=resources.pricing.cost(answer.model, answer.usage, clock.now(), answer.modifiers or {}),
+        modifiers=answer.modifiers,
         model=answer.model,
         message_id=answer.message_id,
         request_id=answer.request_id,
@@ -110,9 +112,17 @@ def _failed(
         message=failure.message,
         retry_at=None if delay is None else clock.now() + round(delay * 1000),
         usage=failure.usage,
+        cost=_wasted(resources, clock, run, failure),
         request_id=failure.request_id,
         latency_ms=latency,
     )
+
+
+def _wasted(resources: Resources, clock: BrokerClock, run: Run, failure: ModelFailure) -> Decimal | None:
+    if failure.usage is None or run.started is None:
+        return None
+    model = failure.model or run.started.definition.model
+    return resources.pricing.cost(model, failure.usage, clock.now(), failure.modifiers or {})
 
 
 async def call_tool(resources: Resources, run: Run, event: ToolStepStarted) -> ToolStepFinished | RunSuspended:

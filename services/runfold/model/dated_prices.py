@@ -1,0 +1,50 @@
+"""Prices as a worker asks for them: by the broker's day, and by what an agent asks of the API."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import lru_cache
+
+from runfold.core.events import AgentDefinition, Usage
+from runfold.core.reserving import Tariff
+from runfold.model.pricing import Prices, Rates
+
+_REQUESTED = ("speed", "inference_geo")  # request fields that come back as modifiers of the price
+
+
+class DatedPrices:
+    """`runfold.worker.resources.Pricing` over a price list. Times are broker ms."""
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._tariff = lru_cache(maxsize=1000)(self._find_tariff)  # it is asked for at every decision
+
+    def cost(self, model: str, usage: Usage, at: int, modifiers: Mapping[str, str]) -> Decimal | None:
+        return self._prices.cost(model, usage, _day(at), modifiers)
+
+    def tariff(self, definition: AgentDefinition, at: int) -> Tariff | None:
+        return self._tariff(definition.model, definition.options_json, definition.cache_ttl, _day(at))
+
+    def _find_tariff(self, model: str, options_json: str, cache_ttl: str, on: date) -> Tariff | None:
+        rates = self._prices.highest(model, on, _asked(options_json))
+        if rates is None:
+            return None
+        return Tariff(input=_dearest(rates, cache_ttl).scaleb(-6), output=rates.output.scaleb(-6))
+
+
+def _dearest(rates: Rates, cache_ttl: str) -> Decimal:
+    """Of a token of the prompt, where the cache has forgotten all of it."""
+    dearest = max(rates.input, rates.cache_read)
+    if cache_ttl != "off":
+        dearest = max(dearest, rates.cache_write_5m)
+    return max(dearest, rates.cache_write_1h) if cache_ttl == "1h" else dearest
+
+
+def _asked(options_json: str) -> dict[str, str]:
+    options = json.loads(options_json)
+    return {name: value for name in _REQUESTED if isinstance(value := options.get(name), str)}
+
+
+def _day(at: int) -> date:
+    return datetime.fromtimestamp(at / 1000, UTC).date()
