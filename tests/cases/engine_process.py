@@ -8,10 +8,9 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from runfold.cli.wiring import DatedPrices
 from runfold.log.memory import MemoryBroker, MemoryLog
 from runfold.log.memory.group import Group
-from runfold.model import BreakerPolicy, Breakers, Prices, RetryPolicy, TimeLimited
+from runfold.model import BreakerPolicy, Breakers, DatedPrices, Prices, RetryPolicy, TimeLimited
 from runfold.model.anthropic import AnthropicModel
 from runfold.ports import Grant, Observer
 from runfold.telemetry.metrics import WorkerMetrics

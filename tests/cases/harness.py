@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from runfold.api import create_app
 from runfold.api.exchanges import Exchange
-from runfold.cli import wiring
+from runfold.cli.wiring.projector import project
 from runfold.config import Settings
 from runfold.core.events import Command, LeaseAcquired, OwnerEvent, Record, RunRequested
 from runfold.log.codec import TYPE_HEADER, Codec, record_type
@@ -64,7 +64,7 @@ class Scene(FollowedLog):
         self.settings, self.model = settings, model
         self.world = World(self._changed)
         self.planted: set[tuple[int, int]] = set()  # records that the test wrote in an owner's name
-        self.projector = Background(lambda stop: wiring.project(settings, "public", stop))
+        self.projector = Background(lambda stop: project(settings, "public", stop))
         self._statuses: list[tuple[str, int]] = []
         self._change = asyncio.Event()
         self._codec = Codec()

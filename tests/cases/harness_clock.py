@@ -7,14 +7,14 @@ What counts durations is not: a wrong time of day leaves it alone.
 import os
 import time
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any
 from unittest import mock
 
 from confluent_kafka import Producer
 
 from runfold import cli
-from runfold.cli import wiring
+from runfold.cli.wiring import keeper, worker
+from runfold.cli.wiring.keeper import WorkerSpec
 
 OFF = "CASES_CLOCK_OFF"
 CLOCK = ("-c", "from tests.cases.harness_clock import main; main()")
@@ -42,28 +42,15 @@ class WrongProducer(Producer):
         super().produce(*args, **words)
 
 
-def hire(spec: wiring.WorkerSpec) -> tuple[BaseProcess, Connection]:
-    """`wiring.hire`, of a worker whose clock is wrong."""
-    ours, theirs = wiring.FORK.Pipe()
-    process = wiring.FORK.Process(target=work, args=(theirs, spec), daemon=True, name=spec.name)
-    process.start()
-    theirs.close()
-    return process, ours
-
-
-def work(pipe: Connection, spec: wiring.WorkerSpec) -> None:
+def work(pipe: Connection, spec: WorkerSpec) -> None:
     with (
         mock.patch.object(time, "time", wrong_time),
         mock.patch.object(time, "time_ns", wrong_time_ns),
         mock.patch("runfold.log.kafka.appender.Producer", WrongProducer),
     ):
-        wiring.work(pipe, spec)
-
-
-def preload() -> None:
-    wiring.FORK.set_forkserver_preload([__name__])
+        worker.work(pipe, spec)
 
 
 def main() -> None:
-    with mock.patch.object(wiring, "hire", hire), mock.patch.object(wiring, "preload", preload):
+    with mock.patch.object(keeper, "WORKER", __name__):
         cli.main()

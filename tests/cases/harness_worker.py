@@ -14,14 +14,14 @@ workers. The places, in order, of a run of one tool call:
 
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any
 from unittest import mock
 
 from confluent_kafka import Producer
 
 from runfold import cli
-from runfold.cli import wiring
+from runfold.cli.wiring import keeper, worker
+from runfold.cli.wiring.keeper import WorkerSpec
 from runfold.core.events import AgentDefinition, OwnerEvent, Unreadable
 from runfold.log.codec import TYPE_HEADER
 from runfold.ports import (
@@ -151,36 +151,22 @@ class HeldAgents:
 # ---- the processes
 
 
-def hire(spec: wiring.WorkerSpec) -> tuple[BaseProcess, Connection]:
-    """`wiring.hire`, of a worker that can be held."""
-    ours, theirs = wiring.FORK.Pipe()
-    process = wiring.FORK.Process(target=work, args=(theirs, spec), daemon=True, name=spec.name)
-    process.start()
-    theirs.close()
-    return process, ours
-
-
-def work(pipe: Connection, spec: wiring.WorkerSpec) -> None:
-    """`wiring.work`, with what the cases put around its ports."""
-    make = wiring._resources
+def work(pipe: Connection, spec: WorkerSpec) -> None:
+    """`worker.work`, with what the cases put around its ports."""
+    make = worker._resources
 
     async def resources(*words: Any) -> Resources:
         made = await make(*words)
         made.log, made.model, made.agents = HeldLog(made.log), HeldModel(made.model), HeldAgents(made.agents)
         return made
 
-    with mock.patch.object(wiring, "_resources", resources), mock.patch("runfold.log.kafka.appender.Producer", HeldProducer):
-        wiring.work(pipe, spec)
+    with mock.patch.object(worker, "_resources", resources), mock.patch("runfold.log.kafka.appender.Producer", HeldProducer):
+        worker.work(pipe, spec)
 
 
-def preload() -> None:
-    wiring.FORK.set_forkserver_preload([__name__])
-
-
-def main() -> None:
+def main(module: str = __name__) -> None:
     with (
-        mock.patch.object(wiring, "hire", hire),
-        mock.patch.object(wiring, "preload", preload),
+        mock.patch.object(keeper, "WORKER", module),
         mock.patch.object(lease, "DEATHS", 1000),
     ):
         cli.main()

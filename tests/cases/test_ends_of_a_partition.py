@@ -11,7 +11,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from runfold.cli import wiring
+from runfold.cli.wiring.projector import project
 from runfold.core.events import RunCancelRequested, Status
 from runfold.log.codec import TYPE_HEADER, Codec, record_type
 from runfold.log.kafka.message import Headers
@@ -59,7 +59,7 @@ async def test_a_takeover_ends_at_any_end(house: Scene) -> None:
     """K05.1 to K05.3"""
     await house.projector.stop()
     settings = house.settings.model_copy(update={"metrics_port": free_port()})
-    house.projector = Background(lambda stop: wiring.project(settings, "public", stop))
+    house.projector = Background(lambda stop: project(settings, "public", stop))
     house.projector.start()
     url = f"http://{settings.host}:{settings.metrics_port}/metrics"
     await until_metrics(house, url)

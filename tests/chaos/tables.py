@@ -4,7 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from runfold.cli import wiring
+from runfold.cli.wiring.projector import project
 from runfold.config import Settings
 from runfold.core.events import Delivery
 from runfold.local import Postgres
@@ -25,7 +25,7 @@ async def lose_postgres(bootstrap: str, root: Path, seed: int, away: float) -> R
     try:
         async with ground(bootstrap, root, seed=seed, plan=Plan(40, 6, 0.3, 1.5), partitions=4) as field:
             settings = field.settings.model_copy(update={"dsn": postgres.dsn})
-            projector = Background(lambda stop: wiring.project(settings, "public", stop))
+            projector = Background(lambda stop: project(settings, "public", stop))
             projector.start()
             try:
                 await field.start("worker-A", "worker-B")

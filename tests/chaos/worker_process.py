@@ -10,14 +10,14 @@ import itertools
 import json
 import os
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from random import Random
 from typing import Any
 from unittest import mock
 
 import tests.chaos.lean  # noqa: F401  # first: it decides what the imports below bring in
 from runfold import Agent, App, ToolContext, cli, tool
-from runfold.cli import wiring
+from runfold.cli.wiring import keeper, worker
+from runfold.cli.wiring.keeper import WorkerSpec
 from runfold.core.events import Usage
 from runfold.ports import ModelAnswer, ModelRequest
 from runfold.worker import lease
@@ -68,17 +68,8 @@ def _answer(request: ModelRequest, turn: int, last: bool, id_: str) -> ModelAnsw
 # ---- the processes
 
 
-def hire(spec: wiring.WorkerSpec) -> tuple[BaseProcess, Connection]:
-    """`wiring.hire`, of a worker with the model above."""
-    ours, theirs = wiring.FORK.Pipe()
-    process = wiring.FORK.Process(target=work, args=(theirs, spec), daemon=True, name=spec.name)
-    process.start()
-    theirs.close()
-    return process, ours
-
-
-def work(pipe: Connection, spec: wiring.WorkerSpec) -> None:
-    make = wiring._resources
+def work(pipe: Connection, spec: WorkerSpec) -> None:
+    make = worker._resources
 
     async def resources(*words: Any) -> Resources:
         made = await make(*words)
@@ -86,28 +77,23 @@ def work(pipe: Connection, spec: wiring.WorkerSpec) -> None:
         return made
 
     ledger.write("worker", spec.name)
-    with mock.patch.object(wiring, "_resources", resources):
-        wiring.work(pipe, spec)
+    with mock.patch.object(worker, "_resources", resources):
+        worker.work(pipe, spec)
 
 
-def preload() -> None:
-    wiring.FORK.set_forkserver_preload([__name__])
-
-
-def keeper(spec: wiring.WorkerSpec) -> lease.Keeper:
+def told(spec: WorkerSpec) -> lease.Keeper:
     ledger.write("keeper", spec.name)
     return _keeper(spec)
 
 
-_keeper = wiring.keeper
+_keeper = keeper.keeper
 
 
 def main(deaths: int = 1000) -> None:
     network.move()
     with (
-        mock.patch.object(wiring, "hire", hire),
-        mock.patch.object(wiring, "preload", preload),
-        mock.patch.object(wiring, "keeper", keeper),
+        mock.patch.object(keeper, "WORKER", __name__),
+        mock.patch.object(keeper, "keeper", told),
         mock.patch.object(lease, "DEATHS", deaths),
     ):
         cli.main()

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event as MayStop
 from threading import Event
@@ -12,7 +13,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from runfold.cli import wiring
+from runfold.cli.wiring import projector
 from runfold.config import Settings
 from runfold.core.errors import LogError, TopicMismatch
 from runfold.core.events import Delivery, Problem, Record, RunSnapshotted, Unreadable
@@ -29,6 +30,7 @@ from tests.logs import ScriptedLog, random_log
 from tests.tables import assert_tables_equal_fold, dump
 
 CODEC = Codec()
+FORK = get_context("forkserver")
 
 
 def put(producer: Producer, topic: str, deliveries: Sequence[Delivery]) -> None:
@@ -72,9 +74,9 @@ def settings_of(bootstrap: str, topic: str) -> Settings:
 @contextmanager
 def process(bootstrap: str, topic: str, dsn: str) -> Iterator[tuple[BaseProcess, MayStop]]:
     """A projector in a process of its own, killed at the end of the block; and what makes it stop by itself."""
-    wiring.preload()  # the fork server imports once: a child costs milliseconds
-    stop = wiring.FORK.Event()
-    child = wiring.FORK.Process(target=wiring.project, args=(Settings(bootstrap=bootstrap, topic=topic, dsn=dsn), "public", stop))
+    FORK.set_forkserver_preload([projector.__name__])  # the fork server imports once: a child costs milliseconds
+    stop = FORK.Event()
+    child = FORK.Process(target=projector.project, args=(Settings(bootstrap=bootstrap, topic=topic, dsn=dsn), "public", stop))
     child.start()
     try:
         yield child, stop

@@ -152,7 +152,7 @@ async def test_a_takeover_keeps_what_runs_and_what_has_ended_and_drops_what_the_
     read(flow, after, before)  # b was planned and is lost with the transaction
     kept = flow.startable()[0]
     kept.task = asyncio.create_task(running())
-    ends = flow.begin_again(after.run)
+    ends = flow.begin_again(after.run)[0]
     assert (ends, list(flow.hand.values())) == ([], [kept])
     assert (flow.ahead, flow.unread) == (after.run, 0)
     await asyncio.sleep(0)
@@ -163,8 +163,8 @@ async def test_a_takeover_keeps_what_runs_and_what_has_ended_and_drops_what_the_
     assert isinstance(end, ToolStepFinished)
     kept.task.cancel()
     kept.ended(end)
-    assert flow.begin_again(after.run) == [end], "it must still be told"
-    assert flow.begin_again(after.finished_tool("a").run) == [], "it was told: the uncertain append had been committed"
+    assert flow.begin_again(after.run)[0] == [end], "it must still be told"
+    assert flow.begin_again(after.finished_tool("a").run)[0] == [], "it was told: the uncertain append had been committed"
 
 
 async def test_what_has_ended_survives_the_end_of_the_steps() -> None:
@@ -182,7 +182,7 @@ async def test_what_has_ended_survives_the_end_of_the_steps() -> None:
     await asyncio.wait([task])
     assert task.cancelled()
     assert list(flow.hand.values()) == [ended]
-    assert flow.begin_again(before.run) == [end]
+    assert flow.begin_again(before.run)[0] == [end]
 
 
 async def test_drop_forgets_everything() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from runfold.cli import wiring
+from runfold.cli.wiring import worker as wiring
 from runfold.core.errors import ConfigError, LogUnavailable
 from runfold.core.events import Unreadable
 from runfold.log.memory import MemoryBroker, MemoryLog

@@ -15,10 +15,10 @@ from runfold.audit.files import Export, ExportedLog, ExportError
 from runfold.audit.findings import name_of
 from runfold.audit.partition import PartitionAudit, all_checks
 from runfold.cli.options import Bootstrap, Json, Topic, need_bootstrap, settings
+from runfold.cli.wiring.topic import codec
 from runfold.config import Settings
 from runfold.core.errors import ConfigError, LogUnavailable, RunfoldError
 from runfold.core.events import Delivery, LeaseAcquired, Record, RunFinished
-from runfold.log.codec import codec_for
 from runfold.log.kafka.source import KafkaSource
 from runfold.log.partitioner import partition_of
 
@@ -94,7 +94,7 @@ def _audit_files(logs: Sequence[ExportedLog], leave_out: Sequence[str]) -> Audit
 
 
 def _source(chosen: Settings) -> KafkaSource:
-    return KafkaSource(chosen, codec_for(chosen.registry_url, chosen.topic))
+    return KafkaSource(chosen, codec(chosen))
 
 
 def _from_beginning(source: KafkaSource) -> tuple[Batches, Mapping[int, int]]:

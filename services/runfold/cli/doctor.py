@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -14,6 +15,7 @@ from runfold.core.errors import RunfoldError
 from runfold.local.checks import Check, checks
 from runfold.local.jars import KafkaJars
 from runfold.log.kafka import check_topic
+from runfold.model import Prices
 
 out = Console(soft_wrap=True, highlight=False, markup=False)
 
@@ -21,7 +23,7 @@ out = Console(soft_wrap=True, highlight=False, markup=False)
 def doctor(bootstrap: Bootstrap = None, dsn: Dsn = None, as_json: Json = False) -> None:
     """Say what works here and what is missing. Exit code 1 when something that is needed is."""
     chosen = settings(bootstrap=bootstrap, dsn=dsn)
-    found = [*_given_or_local(chosen), _model()]
+    found = [*_given_or_local(chosen), _model(), _asked("prices", lambda: _prices(chosen), "mend or unset RUNFOLD_PRICES")]
     if as_json:
         print(json.dumps([asdict(check) for check in found]))
     else:
@@ -49,6 +51,11 @@ def _asked(name: str, ask: Callable[[], str], remedy: str) -> Check:
         return Check(name, True, ask())
     except RunfoldError as error:
         return Check(name, False, str(error), remedy)
+
+
+def _prices(chosen: Settings) -> str:
+    listed = Prices.load(Path(chosen.prices) if chosen.prices else None)
+    return f"of {len(listed.models)} models, {chosen.prices or 'as shipped'}"
 
 
 def _model() -> Check:

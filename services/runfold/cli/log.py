@@ -10,11 +10,11 @@ from rich.console import Console
 
 from runfold.audit.files import ExportedLog
 from runfold.cli.options import Bootstrap, Json, Topic, need_bootstrap, settings
+from runfold.cli.wiring.topic import codec
 from runfold.config import Settings
 from runfold.core.errors import RunfoldError
 from runfold.core.events import Record
 from runfold.core.run import Run, fold
-from runfold.log.codec import codec_for
 from runfold.log.kafka import KafkaTail, check_topic, create_topic
 from runfold.log.wire import key_of
 
@@ -63,7 +63,7 @@ def _exported(file: Path, run_id: str) -> list[Record]:
 
 
 async def _records(chosen: Settings, run_id: str) -> list[Record]:
-    tail = await KafkaTail.open(chosen, codec_for(chosen.registry_url, chosen.topic))
+    tail = await KafkaTail.open(chosen, codec(chosen))
     try:
         return await tail.records(run_id, 0)
     finally:

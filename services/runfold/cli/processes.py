@@ -26,20 +26,21 @@ def worker(
     group: Group = None,
 ) -> None:
     """Carry runs: a keeper process that holds the lease, and the worker process that it restarts."""
-    from runfold.cli import wiring  # a second's worth of libraries that other commands do without
+    from runfold.cli.wiring.keeper import WorkerSpec, keeper, preload  # libraries that other commands do without
+    from runfold.cli.wiring.topic import check_log
 
     chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic, group=group))
     name = name or f"worker-{os.urandom(3).hex()}"
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the fork server inherits it: only the keeper answers to signals
-    wiring.preload()
+    preload()
     speak(chosen.log_format, name)
     app = _absolute(app)
-    wiring.check_log(chosen)
-    keeper = wiring.keeper(wiring.WorkerSpec(chosen, app, name))
+    check_log(chosen)
+    holder = keeper(WorkerSpec(chosen, app, name))
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: keeper.stop())
-    keeper.run()
+        signal.signal(number, lambda *_: holder.stop())
+    holder.run()
 
 
 def _absolute(app: str) -> str:
@@ -61,11 +62,12 @@ def api(
     ready_file: Annotated[Path | None, typer.Option(help="Write the URL here once it listens.", show_default=False)] = None,
 ) -> None:
     """Serve the HTTP API."""
-    from runfold.cli import wiring
+    from runfold.cli.wiring.api import serve_api
+    from runfold.cli.wiring.topic import check_log
 
     chosen = need_dsn(need_bootstrap(settings(host=host, port=port, bootstrap=bootstrap, dsn=dsn, topic=topic)))
     speak(chosen.log_format, "api")
-    wiring.check_log(chosen)
+    check_log(chosen)
 
     def bound(number: int) -> None:
         url = f"http://{chosen.host}:{number}"
@@ -73,7 +75,7 @@ def api(
         if ready_file is not None:
             ready_file.write_text(url)
 
-    asyncio.run(wiring.serve_api(chosen, bound))
+    asyncio.run(serve_api(chosen, bound))
 
 
 def projector(
@@ -83,12 +85,12 @@ def projector(
     schema: Annotated[str, typer.Option(help="PostgreSQL schema of the tables.")] = "public",
 ) -> None:
     """Keep the tables in PostgreSQL up to date with the log."""
-    from runfold.cli import wiring
+    from runfold.cli.wiring.projector import project
 
     chosen = need_dsn(need_bootstrap(settings(bootstrap=bootstrap, dsn=dsn, topic=topic)))
     speak(chosen.log_format, "projector")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    wiring.project(chosen, schema, stop)
+    project(chosen, schema, stop)
     sys.exit(0)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from runfold.cli.client import Client
 from runfold.cli.options import DEFAULT_API, Api, Json
-from runfold.core.events import FINAL, Status
+from runfold.core.events import FINAL, OnBudget, Status
 
 POLL_SECONDS = 0.3
 WIDE = 1000  # columns: an id that was cut to fit a terminal is of no use
@@ -28,6 +28,7 @@ def submit(
     agent: Annotated[str, typer.Option(help="Which agent.")] = "default",
     token_budget: Annotated[int | None, typer.Option(help="Tokens the run may spend.")] = None,
     cost_ceiling_usd: Annotated[str | None, typer.Option(help="US dollars the run may cost.")] = None,
+    on_budget: Annotated[OnBudget, typer.Option(help="What happens at either limit.", case_sensitive=False)] = OnBudget.SUSPEND,
     timeout_seconds: Annotated[int | None, typer.Option(help="From now to the deadline.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Model and tool steps together.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key again gives the same run.")] = None,
@@ -41,6 +42,7 @@ def submit(
         "agent": agent,
         "tokenBudget": token_budget,
         "costCeilingUsd": _amount(cost_ceiling_usd),
+        "onBudget": None if on_budget is OnBudget.SUSPEND else on_budget,
         "timeoutSeconds": timeout_seconds,
         "maxSteps": max_steps,
     }

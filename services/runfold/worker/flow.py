@@ -143,7 +143,7 @@ class Flow:
                 self._let_go(step.attempt)
         return [step.end for step in self.hand.values() if step.end is not None], ahead
 
-    def startable(self, overlap: bool) -> list[Step]:
+    def startable(self, overlap: bool = False) -> list[Step]:
         """Steps that may begin: their start is in the log. With ``overlap`` one may be ahead of it, if it is harmless."""
         waiting = [step for step in self.hand.values() if not step.begun]
         ready = [step for step in waiting if step.committed]

@@ -1,0 +1,119 @@
+"""The worker process: what the keeper forks."""
+
+import asyncio
+import logging
+import os
+import signal
+from functools import partial
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from runfold.agents import App, load_app
+from runfold.cli.wiring.keeper import WorkerSpec
+from runfold.cli.wiring.topic import codec
+from runfold.core.errors import ConfigError
+from runfold.log.kafka import KafkaLog
+from runfold.model import Backoff, BreakerPolicy, Breakers, DatedPrices, Prices, RetryPolicy, TimeLimited
+from runfold.model.anthropic import AnthropicModel
+from runfold.telemetry.logs import speak
+from runfold.telemetry.metrics import WorkerMetrics
+from runfold.telemetry.serving import expose
+from runfold.telemetry.watch import Watch
+from runfold.tools.context import call_fields
+from runfold.worker.lease import CONFIG_EXIT, attend
+from runfold.worker.resources import Resources
+from runfold.worker.vitals import Blocked, Vitals
+from runfold.worker.worker import Worker
+
+log = logging.getLogger("runfold")
+
+COUNT_SECONDS = 1.0  # between two looks at how many runs are open
+FAILED_EXIT = 70  # an exception nobody expected; the keeper starts the next worker
+
+
+def work(pipe: Connection, spec: WorkerSpec) -> None:
+    """The worker process, from fork to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    speak(spec.settings.log_format, spec.name, printing=call_fields)
+    try:
+        app = load_app(spec.app)
+        asyncio.run(_work(pipe, spec, app))
+    except ConfigError as error:
+        log.error("%s", error)
+        os._exit(CONFIG_EXIT)
+
+
+async def _work(pipe: Connection, spec: WorkerSpec, app: App) -> None:
+    settings = spec.settings
+    registry = CollectorRegistry()
+    watch = Watch(spec.name, WorkerMetrics(registry))
+    worker = Worker(await _resources(spec, app, watch), settings.drain_seconds, _failed)
+    vitals = Vitals(worker)
+    _publish(vitals, watch.metrics)
+    if settings.metrics_port:
+        expose(registry, vitals.troubles, settings.host, settings.metrics_port)
+    await asyncio.gather(attend(pipe, worker), vitals.watch(), _count(worker, watch))
+
+
+def _publish(vitals: Vitals, metrics: WorkerMetrics) -> None:
+    """What is judged anew at each scrape, whatever the loop does."""
+    metrics.loop_age.set_function(lambda: vitals.loop_age)
+    for reason in Blocked:
+        metrics.blocked.labels(reason).set_function(partial(vitals.blocked, reason))
+
+
+async def _resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
+    settings = spec.settings
+    kafka = await KafkaLog.open(settings, codec(settings))
+    return Resources(
+        worker=spec.name,
+        build=version("runfold"),
+        log=kafka,
+        ends=lambda: kafka.ends,
+        read_at=lambda: kafka.read_at,
+        model=TimeLimited(
+            AnthropicModel(base_url=settings.model_base_url or None), settings.first_byte_seconds, settings.idle_seconds
+        ),
+        agents=app,
+        pricing=DatedPrices(Prices.load(Path(settings.prices) if settings.prices else None)),
+        retries=RetryPolicy(
+            attempts=settings.model_attempts,
+            base=settings.backoff_base_seconds,
+            cap=settings.backoff_cap_seconds,
+            retry_after_cap=settings.retry_after_cap_seconds,
+            overload=Backoff(
+                attempts=settings.overload_attempts,
+                base=settings.overload_base_seconds,
+                cap=settings.overload_cap_seconds,
+            ),
+        ),
+        breakers=Breakers(
+            BreakerPolicy(
+                failures=settings.breaker_failures, pause=settings.breaker_pause_seconds, cap=settings.breaker_cap_seconds
+            ),
+            watch.held,
+        ),
+        observer=watch,
+        overlap=settings.overlap,
+        max_model_calls=settings.max_model_calls,
+        max_tool_calls=settings.max_tool_calls,
+        beat_seconds=settings.heartbeat_ms / 1000,
+        silence_seconds=settings.session_timeout_ms / 2000,
+    )
+
+
+async def _count(worker: Worker, watch: Watch) -> None:
+    while True:
+        partitions = worker.partitions.values()
+        runs = (run for partition in partitions for run in partition.shard.runs.values())
+        watch.count_runs(runs, sum(len(partition.gaps.parked) for partition in partitions))
+        await asyncio.sleep(COUNT_SECONDS)
+
+
+def _failed(error: BaseException) -> None:
+    log.critical("the worker cannot go on: %s", error, exc_info=error)
+    os._exit(FAILED_EXIT)
