@@ -171,6 +171,12 @@ class Scene:
         """Kill the only worker around the next transaction with such an event; done when the worker is gone."""
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+        def too_late() -> None:
+            if not gone.done():
+                gone.set_exception(TimeoutError("there was no such transaction"))
+
+        asyncio.get_running_loop().call_later(PATIENCE, too_late)
+
         async def die() -> None:
             (process,) = self.processes
             await self.kill(process)

@@ -46,7 +46,10 @@ async def deploy(scene: Scene, *tools: AnyTool, system: str) -> str:
     return id_
 
 
-GONE = {"V1: it is gone": (other, "no tool 'search'"), "V2: it needs more": (search_of_a_tenant, "'tenant': required")}
+GONE: dict[str, tuple[AnyTool, str]] = {
+    "V1: it is gone": (other, "no tool 'search'"),
+    "V2: it needs more": (search_of_a_tenant, "'tenant': required"),
+}
 
 
 @pytest.mark.parametrize("variant", GONE)
