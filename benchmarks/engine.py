@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from statistics import mean
@@ -40,6 +41,7 @@ from runfold.core.events import (
     ToolStepFinished,
     Usage,
 )
+from runfold.core.reserving import Tariff
 from runfold.core.run import Run
 from runfold.local import LocalStack
 from runfold.log.codec import Codec
@@ -85,11 +87,11 @@ class OneAgent:
 
 
 class NoPrice:
-    def cost(self, model: str, usage: Usage, at: int) -> Decimal | None:
+    def cost(self, model: str, usage: Usage, at: int, modifiers: Mapping[str, str]) -> Decimal | None:
         return None
 
-    def knows(self, model: str, at: int) -> bool:
-        return False
+    def tariff(self, definition: AgentDefinition, at: int) -> Tariff | None:
+        return None
 
 
 def endless(request: ModelRequest) -> ModelAnswer:
