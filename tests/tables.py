@@ -120,6 +120,10 @@ def _run_row(run: Run) -> Row:
         "total_tokens": run.usage.total,
         "wasted_tokens": run.wasted.total,
         "cost_usd": run.cost,
+        "on_budget": run.request.limits.on_budget.value,
+        "wasted_cost_usd": run.wasted_cost,
+        "unsettled_tokens": run.unsettled,
+        "unsettled_cost_usd": run.unsettled_cost,
         "request_digest": run.request.request_digest,
         "partition": run.partition,
         "first_offset": run.first_offset,
@@ -132,14 +136,19 @@ def _step_row(steps: dict[tuple[str, int], Row], record: Record, run: Run, worke
     """What ``record``, which counted, makes of the steps."""
     match record.event:
         case ModelStepStarted() | ToolStepStarted() as event:
-            steps[run.id, event.seq] = _started(event, record, run, worker)
+            before = steps.get((run.id, event.seq), {"wasted_tokens": 0, "wasted_cost_usd": Decimal(0)})
+            wasted = {name: before[name] for name in ("wasted_tokens", "wasted_cost_usd")}
+            steps[run.id, event.seq] = _started(event, record, run, worker) | wasted
         case ModelStepCompleted() as event:
             ended = {"status": "DONE", "model": event.model, "stop_reason": event.stop_reason, "cost_usd": event.cost}
-            steps[run.id, event.seq] |= ended | _tokens(event.usage) | _ended(event, record) | {"request_id": event.request_id}
+            steps[run.id, event.seq] |= ended | _tokens(event.usage) | _ended(event, record)
+            steps[run.id, event.seq] |= {"modifiers": event.modifiers, "request_id": event.request_id}
         case ModelStepFailed() as event:
             error = {"error_reason": event.reason.value, "error_type": event.error_type, "error_message": event.message}
             steps[run.id, event.seq] |= {"status": "FAILED", "http_status": event.http_status} | error | _ended(event, record)
             steps[run.id, event.seq] |= {"failures": steps[run.id, event.seq]["failures"] + 1, "request_id": event.request_id}
+            if event.usage is not None:
+                steps[run.id, event.seq] |= _wasted(steps[run.id, event.seq], event)
         case ToolStepFinished() as event:
             said = None if event.status is ToolStatus.DONE else event.content_json.strip('"')
             steps[run.id, event.seq] |= {"status": event.status.value, "error_message": said} | _ended(event, record)
@@ -147,8 +156,9 @@ def _step_row(steps: dict[tuple[str, int], Row], record: Record, run: Run, worke
 
 def _started(event: ModelStepStarted | ToolStepStarted, record: Record, run: Run, worker: str | None) -> Row:
     tool = event if isinstance(event, ToolStepStarted) else None
-    nothing = (*_TOKENS, "stop_reason", "cost_usd", "latency_ms", "error_reason", "error_type", "error_message", "http_status")
-    return dict.fromkeys((*nothing, "request_id", "finished_at", "finished_offset")) | {
+    nothing = (*_TOKENS, "stop_reason", "modifiers", "cost_usd", "latency_ms")
+    errors = ("error_reason", "error_type", "error_message", "http_status")
+    return dict.fromkeys((*nothing, *errors, "request_id", "finished_at", "finished_offset")) | {
         "run_id": run.id,
         "seq": event.seq,
         "kind": "TOOL" if tool else "MODEL",
@@ -166,6 +176,13 @@ def _started(event: ModelStepStarted | ToolStepStarted, record: Record, run: Run
         "started_offset": record.offset,
         "last_offset": record.offset,
     }
+
+
+def _wasted(row: Row, event: ModelStepFailed) -> Row:
+    assert event.usage is not None
+    known = row["wasted_cost_usd"] is not None and event.cost is not None
+    cost = row["wasted_cost_usd"] + event.cost if known else None
+    return {"wasted_tokens": row["wasted_tokens"] + event.usage.total, "wasted_cost_usd": cost}
 
 
 def _ended(event: ModelStepCompleted | ModelStepFailed | ToolStepFinished, record: Record) -> Row:

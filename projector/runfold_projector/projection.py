@@ -27,8 +27,8 @@ from runfold.core.events import (
     ToolStepStarted,
 )
 from runfold.core.run import Run
-from runfold_projector.rows import StepEnd, StepKind, StepStart, StepStatus
-from runfold_projector.values import moment, optional, stored, tokens
+from runfold_projector.rows import StepEnd, StepKind, StepStart, StepStatus, labels
+from runfold_projector.values import counted, moment, optional, stored, tokens
 
 _MESSAGE_CHARACTERS = 500
 
@@ -68,6 +68,8 @@ def _model_started(event: ModelStepStarted, record: Record, run: Run, worker: st
         started_offset=record.offset,
         worker=optional(worker),
         failures=run.step.failures,
+        wasted_tokens=counted(run.step.wasted),
+        wasted_cost_usd=run.step.wasted_cost,
         model=stored(run.started.definition.model) if run.started else None,
     )
 
@@ -85,6 +87,7 @@ def _model_completed(event: ModelStepCompleted, record: Record, run: Run) -> Ste
         stop_reason=stored(event.stop_reason),
         **tokens(event.usage),
         cost_usd=event.cost,
+        modifiers=labels(event.modifiers),
         request_id=optional(event.request_id),
     )
 
@@ -99,6 +102,8 @@ def _model_failed(event: ModelStepFailed, record: Record, run: Run) -> StepEnd:
         finished_offset=record.offset,
         latency_ms=event.latency_ms,
         failures=run.step.failures,
+        wasted_tokens=counted(run.step.wasted),
+        wasted_cost_usd=run.step.wasted_cost,
         error_reason=event.reason,
         error_type=optional(event.error_type),
         error_message=stored(event.message[:_MESSAGE_CHARACTERS]),

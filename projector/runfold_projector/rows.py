@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from runfold.core.events import Reason, SideEffect, Status
+from runfold.core.events import OnBudget, Reason, SideEffect, Status
 from runfold.core.run import Run
 from runfold_projector.values import counted, moment, named, optional, stored, tokens
 
@@ -63,6 +63,9 @@ class RunState:
     total_tokens: int
     wasted_tokens: int
     cost_usd: Decimal | None
+    wasted_cost_usd: Decimal | None
+    unsettled_tokens: int
+    unsettled_cost_usd: Decimal | None
 
     @classmethod
     def of(cls, run: Run) -> "RunState":
@@ -93,6 +96,9 @@ class RunState:
             total_tokens=counted(run.usage.total),
             wasted_tokens=counted(run.wasted.total),
             cost_usd=run.cost,
+            wasted_cost_usd=run.wasted_cost,
+            unsettled_tokens=counted(run.unsettled),
+            unsettled_cost_usd=run.unsettled_cost,
         )
 
 
@@ -108,6 +114,7 @@ class RunRow:
     request_digest: str | None
     timeout_ms: int | None
     progress_timeout_ms: int | None
+    on_budget: OnBudget
     partition: int
     requested_at: datetime
 
@@ -119,10 +126,11 @@ class RunRow:
             agent=named(request.agent),
             tenant=None if request.tenant is None else named(request.tenant),
             input=stored(request.input),
-            metadata=_metadata(request.metadata),
+            metadata=labels(request.metadata),
             request_digest=optional(request.request_digest),
             timeout_ms=limits.timeout_ms,
             progress_timeout_ms=limits.progress_timeout_ms,
+            on_budget=limits.on_budget,
             partition=run.partition,
             requested_at=moment(run.requested_at),
         )
@@ -141,6 +149,8 @@ class StepStart:
     started_offset: int
     worker: str | None
     failures: int = 0
+    wasted_tokens: int = 0
+    wasted_cost_usd: Decimal | None = Decimal(0)
     model: str | None = None
     tool: str | None = None
     tool_use_id: str | None = None
@@ -161,8 +171,11 @@ class StepEnd:
     finished_offset: int
     latency_ms: int
     failures: int | None = None
+    wasted_tokens: int | None = None
+    wasted_cost_usd: Decimal | None = None  # says something exactly where wasted_tokens does
     model: str | None = None
     stop_reason: str | None = None
+    modifiers: dict[str, str] | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_write_5m_tokens: int | None = None
@@ -180,5 +193,6 @@ def _moment(ms: int | None) -> datetime | None:
     return None if ms is None else moment(ms)
 
 
-def _metadata(metadata: dict[str, str] | None) -> dict[str, str] | None:
-    return None if metadata is None else {stored(key): stored(value) for key, value in metadata.items()}
+def labels(texts: dict[str, str] | None) -> dict[str, str] | None:
+    """An object of texts, as the database can hold it."""
+    return None if texts is None else {stored(key): stored(value) for key, value in texts.items()}

@@ -183,7 +183,7 @@ async def test_a_charset_beside_the_type_is_fine() -> None:
 
 # ---- any JSON at all
 
-FIELDS = [*NUMBERS, "input", "agent", "model", "tenant", "metadata"]
+FIELDS = [*NUMBERS, "onBudget", "input", "agent", "model", "tenant", "metadata"]
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=[]))
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
 LIKELY = st.fixed_dictionaries(
@@ -192,6 +192,7 @@ LIKELY = st.fixed_dictionaries(
         **{field: st.integers(-1, 200_000) for field in WHOLE},
         "costCeilingUsd": st.integers(0, 5) | st.floats(0, 10),
         **{field: st.text(min_size=1, max_size=5) for field in ("agent", "model", "tenant")},
+        "onBudget": st.sampled_from(["SUSPEND", "FAIL", "fail", ""]),
         "metadata": st.dictionaries(st.text(), st.text(), max_size=3),
     },
 )
@@ -200,6 +201,7 @@ LIKELY = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @example({"input": "go"})
 @example({"input": "go", "costCeilingUsd": 1e-12})
+@example({"input": "go", "onBudget": "FAIL"})
 @given(VALUES | LIKELY | st.dictionaries(st.sampled_from(FIELDS), VALUES))
 async def test_any_json_is_accepted_if_the_grammar_has_it_and_refused_otherwise(body: object) -> None:
     async with world() as here:
@@ -230,6 +232,7 @@ def _in_grammar(body: object) -> bool:
         and _storable(text)
         and all(body.get(field) is None or _whole(body[field], field) for field in WHOLE)
         and (body.get("costCeilingUsd") is None or _amount(body["costCeilingUsd"]))
+        and body.get("onBudget") in (None, "SUSPEND", "FAIL")
         and all(body.get(field) is None or _named(body[field]) for field in ("agent", "model", "tenant"))
         and (body.get("metadata") is None or _labels(body["metadata"]))
     )

@@ -45,7 +45,8 @@ insert into run (
     id, agent, tenant, status, reason, detail, waiting_tool_use_id, retry_at, input, output, metadata, model, agent_hash,
     requested_at, started_at, finished_at, last_progress_at, deadline, token_budget, cost_ceiling_usd, timeout_ms, max_steps,
     progress_timeout_ms, steps, input_tokens, output_tokens, cache_write_5m_tokens, cache_write_1h_tokens, cache_read_tokens,
-    total_tokens, wasted_tokens, cost_usd, request_digest, partition, first_offset, last_offset, fold_from
+    total_tokens, wasted_tokens, cost_usd, request_digest, partition, first_offset, last_offset, fold_from, on_budget,
+    wasted_cost_usd, unsettled_tokens, unsettled_cost_usd
 )
 select * from json_to_recordset(%(rows)s) as new (
     id uuid, agent text, tenant text, status text, reason text, detail text, waiting_tool_use_id text, retry_at timestamptz,
@@ -54,7 +55,8 @@ select * from json_to_recordset(%(rows)s) as new (
     cost_ceiling_usd numeric, timeout_ms bigint, max_steps bigint, progress_timeout_ms bigint, steps bigint,
     input_tokens bigint, output_tokens bigint, cache_write_5m_tokens bigint, cache_write_1h_tokens bigint,
     cache_read_tokens bigint, total_tokens bigint, wasted_tokens bigint, cost_usd numeric, request_digest text,
-    partition int, first_offset bigint, last_offset bigint, fold_from bigint
+    partition int, first_offset bigint, last_offset bigint, fold_from bigint, on_budget text, wasted_cost_usd numeric,
+    unsettled_tokens bigint, unsettled_cost_usd numeric
 )
 on conflict (id) do nothing;
 
@@ -87,6 +89,9 @@ set
     total_tokens = new.total_tokens,
     wasted_tokens = new.wasted_tokens,
     cost_usd = new.cost_usd,
+    wasted_cost_usd = new.wasted_cost_usd,
+    unsettled_tokens = new.unsettled_tokens,
+    unsettled_cost_usd = new.unsettled_cost_usd,
     last_offset = new.last_offset,
     fold_from = new.fold_from
 from json_to_recordset(%(rows)s) as new (
@@ -94,7 +99,8 @@ from json_to_recordset(%(rows)s) as new (
     agent_hash text, started_at timestamptz, finished_at timestamptz, last_progress_at timestamptz, deadline timestamptz,
     token_budget bigint, cost_ceiling_usd numeric, max_steps bigint, steps bigint, input_tokens bigint, output_tokens bigint,
     cache_write_5m_tokens bigint, cache_write_1h_tokens bigint, cache_read_tokens bigint, total_tokens bigint,
-    wasted_tokens bigint, cost_usd numeric, first_offset bigint, last_offset bigint, fold_from bigint
+    wasted_tokens bigint, cost_usd numeric, wasted_cost_usd numeric, unsettled_tokens bigint, unsettled_cost_usd numeric,
+    first_offset bigint, last_offset bigint, fold_from bigint
 )
 where
     run.id = new.id
@@ -126,15 +132,16 @@ where
 -- A start clears what the attempt before left.
 insert into run_step (
     run_id, seq, kind, status, attempt, failures, model, tool, tool_use_id, model_seq, idempotency_key, side_effect, worker,
-    started_at, started_offset, last_offset
+    started_at, started_offset, last_offset, wasted_tokens, wasted_cost_usd
 )
 select
     new.run_id, new.seq, new.kind, 'STARTED', new.attempt, new.failures, new.model, new.tool, new.tool_use_id, new.model_seq,
-    new.idempotency_key, new.side_effect, new.worker, new.started_at, new.started_offset, new.started_offset
+    new.idempotency_key, new.side_effect, new.worker, new.started_at, new.started_offset, new.started_offset,
+    new.wasted_tokens, new.wasted_cost_usd
 from json_to_recordset(%(rows)s) as new (
     run_id uuid, seq bigint, run_first_offset bigint, kind text, attempt bigint, failures bigint, model text, tool text,
     tool_use_id text, model_seq bigint, idempotency_key text, side_effect text, worker text, started_at timestamptz,
-    started_offset bigint
+    started_offset bigint, wasted_tokens bigint, wasted_cost_usd numeric
 )
 join run on run.id = new.run_id and run.first_offset = new.run_first_offset
 on conflict (run_id, seq) do update
@@ -156,6 +163,9 @@ set
     cache_write_1h_tokens = null,
     cache_read_tokens = null,
     cost_usd = null,
+    modifiers = null,
+    wasted_tokens = excluded.wasted_tokens,
+    wasted_cost_usd = excluded.wasted_cost_usd,
     latency_ms = null,
     error_reason = null,
     error_type = null,
@@ -184,6 +194,9 @@ set
     cache_write_1h_tokens = new.cache_write_1h_tokens,
     cache_read_tokens = new.cache_read_tokens,
     cost_usd = new.cost_usd,
+    modifiers = new.modifiers,
+    wasted_tokens = coalesce(new.wasted_tokens, run_step.wasted_tokens),
+    wasted_cost_usd = case when new.wasted_tokens is null then run_step.wasted_cost_usd else new.wasted_cost_usd end,
     latency_ms = new.latency_ms,
     error_reason = new.error_reason,
     error_type = new.error_type,
@@ -197,7 +210,8 @@ from json_to_recordset(%(rows)s) as new (
     run_id uuid, seq bigint, run_first_offset bigint, status text, failures bigint, model text, stop_reason text,
     input_tokens bigint, output_tokens bigint, cache_write_5m_tokens bigint, cache_write_1h_tokens bigint,
     cache_read_tokens bigint, cost_usd numeric, latency_ms bigint, error_reason text, error_type text, error_message text,
-    http_status bigint, request_id text, finished_at timestamptz, finished_offset bigint
+    http_status bigint, request_id text, finished_at timestamptz, finished_offset bigint, modifiers jsonb, wasted_tokens bigint,
+    wasted_cost_usd numeric
 )
 join run on run.id = new.run_id and run.first_offset = new.run_first_offset
 where

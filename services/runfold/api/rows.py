@@ -26,6 +26,7 @@ def _request(run: Run) -> Row:
         "request_digest": request.request_digest,
         "token_budget": limits.token_budget,
         "cost_ceiling_usd": limits.cost_ceiling,
+        "on_budget": limits.on_budget,
         "timeout_ms": limits.timeout_ms,
         "max_steps": limits.max_steps,
         "progress_timeout_ms": limits.progress_timeout_ms,
@@ -58,6 +59,10 @@ def _spent(run: Run) -> Row:
         "cache_read_tokens": run.usage.cache_read_tokens,
         "total_tokens": run.usage.total,
         "cost_usd": run.cost,
+        "wasted_tokens": run.wasted.total,
+        "wasted_cost_usd": run.wasted_cost,
+        "unsettled_tokens": run.unsettled,
+        "unsettled_cost_usd": run.unsettled_cost,
     }
 
 

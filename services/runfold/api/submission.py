@@ -8,7 +8,7 @@ from pydantic import Field
 
 from runfold.api.closed import Closed
 from runfold.api.grammar import EXACT, AnswerTokens, Input, Metadata, Name, Seconds, Steps, Tokens, Usd
-from runfold.core.events import Limits, RunRequested
+from runfold.core.events import Limits, OnBudget, RunRequested
 
 
 class Submission(Closed):
@@ -20,6 +20,7 @@ class Submission(Closed):
     max_tokens: AnswerTokens | None = Field(None, description="Most output tokens of one answer. Absent: the agent's own.")
     token_budget: Tokens | None = Field(None, description="Most tokens the run may use, cached ones included. Absent: no limit.")
     cost_ceiling_usd: Usd | None = Field(None, description="Most the run may cost, in US dollars. Absent: no limit.")
+    on_budget: OnBudget = Field(OnBudget.SUSPEND, strict=False, description="At either limit the run is suspended, or fails.")
     timeout_seconds: Seconds | None = Field(None, description="From acceptance to the deadline. Absent: 86400 (a day).")
     max_steps: Steps | None = Field(None, description="Most model and tool steps together. Absent: 200.")
     progress_timeout_seconds: Seconds | None = Field(None, description="Longest time without a finished step. Absent: no limit.")
@@ -44,6 +45,7 @@ class Submission(Closed):
                 timeout_ms=_milliseconds(self.timeout_seconds),
                 max_steps=self.max_steps,
                 progress_timeout_ms=_milliseconds(self.progress_timeout_seconds),
+                on_budget=self.on_budget,
             ),
             model=self.model,
             max_tokens=self.max_tokens,

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from runfold.api.camel import camel
-from runfold.core.events import Reason, SideEffect, Status
+from runfold.core.events import OnBudget, Reason, SideEffect, Status
 
 
 def _seconds(ms: int | None) -> float | None:
@@ -46,8 +46,12 @@ class RunSummary(View):
     cache_write_5m_tokens: int
     cache_write_1h_tokens: int
     cache_read_tokens: int
-    total_tokens: int = Field(description="What counts against the token budget.")
-    cost_usd: Usd | None = Field(description="null: a model without a known price answered.")
+    total_tokens: int = Field(description="Of all answers: the sum of the five before.")
+    wasted_tokens: int = Field(description="Of failed model calls, where known. They count against the token budget, too.")
+    unsettled_tokens: int = Field(description="That calls whose end is not known may have used at most; they count, too.")
+    cost_usd: Usd | None = Field(description="Of all answers. null: not known, for one of them has no known price.")
+    wasted_cost_usd: Usd | None = Field(description="Of failed model calls. null: not known.")
+    unsettled_cost_usd: Usd | None = Field(description="Of calls whose end is not known, at most. null: not known.")
     requested_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -62,6 +66,7 @@ class RunView(RunSummary):
     output: str
     token_budget: int | None
     cost_ceiling_usd: Usd | None
+    on_budget: OnBudget
     timeout_ms: Seconds = Field(serialization_alias="timeoutSeconds")
     max_steps: int | None
     progress_timeout_ms: Seconds = Field(serialization_alias="progressTimeoutSeconds")
@@ -87,6 +92,9 @@ class StepView(View):
     cache_read_tokens: int | None
     latency_ms: int | None
     cost_usd: Usd | None
+    modifiers: dict[str, str] | None = Field(description="What else the cost depends on, as the API reported it.")
+    wasted_tokens: int = Field(description="Of the attempts that failed, where known.")
+    wasted_cost_usd: Usd | None = Field(description="Of these. null: not known.")
     worker: str | None
     started_at: datetime
     finished_at: datetime | None
