@@ -15,6 +15,7 @@ from runfold.agents import App, load_app
 from runfold.cli.wiring.keeper import WorkerSpec
 from runfold.cli.wiring.topic import codec
 from runfold.core.errors import ConfigError
+from runfold.log.codec import Codec
 from runfold.log.kafka import KafkaLog
 from runfold.model import Backoff, BreakerPolicy, Breakers, DatedPrices, Prices, RetryPolicy, TimeLimited
 from runfold.model.anthropic import AnthropicModel
@@ -29,6 +30,7 @@ from runfold.worker.vitals import Blocked, Vitals
 from runfold.worker.worker import Worker
 
 log = logging.getLogger("runfold")
+Codec()  # reads the schemas: here, so once in the fork server, and not in each worker's first 20 ms
 
 COUNT_SECONDS = 1.0  # between two looks at how many runs are open
 FAILED_EXIT = 70  # an exception nobody expected; the keeper starts the next worker
