@@ -32,4 +32,13 @@ def boom(context: ToolContext) -> str:
     os._exit(137)
 
 
-app = App([Agent("default", model=MODEL, system="You act.", tools=[*map(acting, "abcd"), boom])])
+@tool(side_effect="write", idempotency="required")
+def shout(context: ToolContext) -> str:
+    """Print, in Python and past it."""
+    print(f"hello from {context.run_id}")
+    os.write(1, f"past Python {context.run_id}\n".encode())
+    execute("shout", {}, context)
+    return "shouted"
+
+
+app = App([Agent("default", model=MODEL, system="You act.", tools=[*map(acting, "abcd"), boom, shout])])

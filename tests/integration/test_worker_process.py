@@ -21,6 +21,7 @@ from tests.cases.harness_world import Visit
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SCRIPTS = {
+    "prints": Script().then_tool_use("toolu_s", "shout", {}).then_text("done"),
     "held": Script().then_tool_use("toolu_a", "a", {"n": 1}).then_text("done"),
     "load": Script().then_tool_use("toolu_b", "b", {}).after(0.5).then_tool_use("toolu_c", "c", {}).after(0.5).then_text("done"),
 }
@@ -42,6 +43,18 @@ async def held_in_a_tool(stage: Scene, partition: int | None = None) -> tuple[st
     run_id = await stage.post_to(partition, f"held {uuid4()}")
     visit = await stage.held("effect a")
     return run_id, stage.owner(stage.partition_of(run_id)), visit
+
+
+async def test_t04_what_a_tool_prints_is_in_the_workers_log_and_nowhere_else(stage: Scene) -> None:
+    run_id = await stage.post(f"prints {uuid4()}")
+    await stage.ended(run_id)
+    worker = stage.owner(stage.partition_of(run_id))
+    await stage.until("the pipe to be read", lambda: f"past Python {run_id}" in stage.processes.messages(worker))  # T04.1
+    records = {record["message"]: record for record in map(json.loads, stage.processes.output()[worker])}
+    assert records[f"hello from {run_id}"]["runfold"]["run"]["id"] == run_id, "T04.1"
+    (result,) = (hit.body["messages"][2]["content"][0]["content"] for hit in stage.model.requests[-1:])
+    assert result == "shouted", "T04.2"
+    await stage.check(run_id)
 
 
 async def test_after_kill_9_of_a_worker_its_keeper_goes_on_at_once(stage: Scene) -> None:
