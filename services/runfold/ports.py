@@ -5,7 +5,8 @@ its docstring says so.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
 
 from runfold.core.conversation import Message
@@ -206,6 +207,7 @@ class ModelRequest:
     options_json: str
     messages: tuple[Message, ...]
     cache_ttl: str = "off"
+    heard: Callable[[str], None] | None = field(default=None, compare=False)  # is told the answer's text while it arrives
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +228,55 @@ class Model(Protocol):
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Call the model once: no retry inside. Raises `ModelFailure` and nothing else.
 
-        Cancelled, it closes the connection within 500 ms."""
+        Cancelled, it closes the connection within 500 ms. ``request.heard``, where there is one, gets the text of the answer in
+        pieces, in order, as they arrive, and none after the end; also those of an answer that fails later."""
         ...
+
+
+# ---- live text
+
+
+class LiveEnd(StrEnum):
+    """How an attempt ended of which text was shown."""
+
+    COMPLETE = "COMPLETE"  # the answer is whole, and goes to the log
+    FAILED = "FAILED"
+    CUT = "CUT"  # aborted by the worker: cancelled, out of time, or no longer the owner
+
+
+@dataclass(frozen=True, slots=True)
+class LiveText:
+    """A piece of what a model says, while it says it. No record of the log.
+
+    Text of (``seq``, ``attempt``) is void once a piece of a later attempt is there, or an ``end`` other than COMPLETE."""
+
+    run_id: str
+    seq: int
+    attempt: int
+    index: int  # within the attempt, from 0: what is missing shows as a gap
+    text: str
+    end: LiveEnd | None = None  # None: more may come
+
+
+class Live(Protocol):
+    """Where pieces of live text are shown to whoever watches. Lossy: nothing that decides may read it."""
+
+    def show(self, piece: LiveText) -> None:
+        """Take one piece and return at once, whatever the other side does: never raises, never blocks. Pieces of a run arrive in
+        the order in which they were shown. One that does not fit, or cannot be delivered in a few seconds, is dropped and
+        counted. Called on the loop."""
+        ...
+
+
+class LiveReader(Protocol):
+    """The live text of one run, for a program that watches. Blocking; one thread calls it, for ever the same one."""
+
+    def read(self, seconds: float) -> list[LiveText]:
+        """What was shown since the last call, in order; waits up to ``seconds`` for the first piece. Empty also when nobody
+        answers. Never raises."""
+        ...
+
+    def close(self) -> None: ...
 
 
 # ---- tools

@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 
 from runfold.core.events import CommandRejected, Delivery, Event, LeaseAcquired, OwnerEvent, Record, Rejection, RunCancelRequested
 from runfold.log.partitioner import partition_of
-from runfold.ports import Commands, Log, Membership, Position, Reading, Tail
+from runfold.ports import Commands, Live, LiveReader, Log, Membership, Position, Reading, Tail
 
 PARTITIONS = 4
 PATIENCE = 20.0  # seconds that a test waits for what must come: long, because the machine may be busy
@@ -32,6 +32,10 @@ class World(Protocol):
     async def commands(self) -> Commands: ...
 
     async def tail(self) -> Tail: ...
+
+    async def live(self) -> Live: ...
+
+    async def live_reader(self, run_id: str) -> LiveReader: ...
 
     async def put(self, partition: int, key: bytes | None, value: bytes | None, type_header: bytes | None = None) -> None:
         """Write a record as any client may: not by the rules."""

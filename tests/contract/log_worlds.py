@@ -1,6 +1,7 @@
 """The memory world and the Kafka world of the contract suite."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -11,11 +12,19 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from runfold.config import Settings
 from runfold.core.events import OwnerEvent
 from runfold.log.codec import Codec
-from runfold.log.kafka import KafkaCommands, KafkaLog, KafkaMembership, KafkaTail, create_topic
+from runfold.log.kafka import KafkaCommands, KafkaLive, KafkaLiveReader, KafkaLog, KafkaMembership, KafkaTail, create_topic
 from runfold.log.kafka.message import Headers, headers_of
-from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryMembership, MemoryTail
+from runfold.log.memory import (
+    MemoryBroker,
+    MemoryCommands,
+    MemoryLive,
+    MemoryLiveReader,
+    MemoryLog,
+    MemoryMembership,
+    MemoryTail,
+)
 from runfold.log.wire import encoded
-from runfold.ports import Commands, Log, Position, Tail
+from runfold.ports import Commands, Live, LiveReader, Log, Position, Tail
 from tests.contract.log_suite import PARTITIONS, PATIENCE, Seat, World
 
 
@@ -39,6 +48,12 @@ class MemoryWorld:
 
     async def tail(self) -> Tail:
         return MemoryTail(self.broker)
+
+    async def live(self) -> Live:
+        return MemoryLive(self.broker)
+
+    async def live_reader(self, run_id: str) -> LiveReader:
+        return MemoryLiveReader(self.broker, run_id)
 
     async def put(self, partition: int, key: bytes | None, value: bytes | None, type_header: bytes | None = None) -> None:
         self.broker.put(partition, key, value, type_header)
@@ -64,6 +79,7 @@ class KafkaWorld:
         self.settings = Settings(bootstrap=bootstrap, topic=f"contract-{name}", group=f"group-{name}", heartbeat_ms=100)
         self.codec = Codec()
         self._hanging: list[Producer] = []
+        self.dropped: list[float] = []  # when pieces of live text were
 
     async def log(self) -> Log:
         log = await KafkaLog.open(self.settings, self.codec)
@@ -84,6 +100,15 @@ class KafkaWorld:
         tail = await KafkaTail.open(self.settings, self.codec)
         self._stack.push_async_callback(tail.close)
         return tail
+
+    async def live(self) -> Live:
+        return KafkaLive(self.settings, lambda: self.dropped.append(time.monotonic()))
+
+    async def live_reader(self, run_id: str) -> LiveReader:
+        reader = await asyncio.to_thread(KafkaLiveReader.open, self.settings, run_id, 0)
+        assert reader is not None, "there is no side topic"
+        self._stack.callback(reader.close)
+        return reader
 
     async def put(self, partition: int, key: bytes | None, value: bytes | None, type_header: bytes | None = None) -> None:
         producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 0})

@@ -40,6 +40,18 @@ def test_creating_again_changes_nothing(settings: Settings) -> None:
     assert check_topic(settings) == 3
 
 
+def test_the_side_topic_of_live_text_forgets_and_is_not_needed(settings: Settings, admin: AdminClient) -> None:
+    create_topic(settings, 3, 1)
+    side = ConfigResource(ResourceType.TOPIC, f"{settings.topic}.live")
+    config = admin.describe_configs([side])[side].result(20)
+    assert (config["cleanup.policy"].value, config["retention.ms"].value) == ("delete", "600000")
+    assert int(config["segment.ms"].value) < 600_000, "only whole segments are deleted"
+    admin.delete_topics([side.name])[side.name].result(20)
+    assert check_topic(settings) == 3
+    assert create_topic(settings, 3, 1) is False
+    assert len(admin.list_topics(side.name, 10).topics[side.name].partitions) == 3, "a deployment that had none gets one"
+
+
 def test_a_topic_that_does_not_exist_is_refused(settings: Settings) -> None:
     with pytest.raises(TopicMismatch, match="does not exist: create it with `runfold topic create`"):
         check_topic(settings)

@@ -35,6 +35,10 @@ def dead_letter_topic(settings: Settings) -> str:
     return f"{settings.topic}.dead"
 
 
+def live_topic(settings: Settings) -> str:
+    return f"{settings.topic}.live"
+
+
 def transactional_id(settings: Settings, partition: int) -> str:
     """One per partition: it is the partition's fence. The namespace keeps deployments on one cluster apart."""
     return f"{settings.namespace}.{settings.group}.{settings.topic}.{partition}"
@@ -104,6 +108,26 @@ def sender(settings: Settings) -> ClientConfig:
     return _config(settings, "sender", tuned, fixed)
 
 
+def live(settings: Settings) -> ClientConfig:
+    """The producer of live text: what it cannot get rid of in a few seconds it drops, and it never holds much."""
+    tuned = {
+        "acks": 1,
+        "linger.ms": 5,  # many runs talk at once
+        "message.timeout.ms": 3000,
+        "queue.buffering.max.messages": 10_000,
+        "queue.buffering.max.kbytes": 8192,
+        "max.in.flight.requests.per.connection": 1,  # a retry must not come after what was shown later
+    }
+    fixed = {"enable.idempotence": False, "partitioner": "murmur2_random", "delivery.report.only.error": True}
+    return _config(settings, "live", tuned, fixed)
+
+
+def live_reader(settings: Settings) -> ClientConfig:
+    tuned = {"fetch.wait.max.ms": 100, "fetch.error.backoff.ms": 50, "fetch.queue.backoff.ms": 50}
+    by_hand = _by_hand("read_uncommitted") | {"auto.offset.reset": "earliest"}  # what is gone is gone
+    return _config(settings, "watcher", tuned, by_hand)
+
+
 def admin(settings: Settings) -> ClientConfig:
     return _config(settings, "admin", {}, {})
 
@@ -132,4 +156,4 @@ def _config(settings: Settings, role: str, tuned: ClientConfig, fixed: ClientCon
     return common | tuned | settings.kafka | fixed
 
 
-_CONSUMERS = {"reader", "tail", "offsets", "keeper"}
+_CONSUMERS = {"reader", "tail", "offsets", "keeper", "watcher"}

@@ -21,6 +21,15 @@ ADMIN_SECONDS = 15.0
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 LEAST_MESSAGE_BYTES = 2 * 1024 * 1024
 
+_LIVE = {  # of the side topic: minutes, and not much
+    "cleanup.policy": "delete",
+    "retention.ms": str(10 * 60 * 1000),
+    "retention.bytes": str(64 * 1024 * 1024),
+    "segment.ms": str(5 * 60 * 1000),  # only whole segments are deleted
+    "segment.bytes": str(16 * 1024 * 1024),
+    "message.timestamp.type": "LogAppendTime",
+}
+
 
 def partition_count(asker: Consumer | AdminClient, topic: str, seconds: float) -> int:
     """Raises `LogUnavailable`, `TopicMismatch` where there is no such topic."""
@@ -39,7 +48,8 @@ def partition_count(asker: Consumer | AdminClient, topic: str, seconds: float) -
 
 
 def create_topic(settings: Settings, partitions: int, replication: int = -1) -> bool:
-    """Create the topic and its dead-letter topic; False where the topic was there already (see `check_topic`).
+    """Create the topic, its dead-letter topic and the side topic of live text; False where one of the first two was there already
+    (see `check_topic`; nothing depends on the side topic).
 
     ``replication`` -1 is the broker's default. Blocks. Raises `LogUnavailable`, `TopicMismatch` when the broker refuses.
     """
@@ -52,9 +62,12 @@ def create_topic(settings: Settings, partitions: int, replication: int = -1) -> 
     }
     names = (settings.topic, client.dead_letter_topic(settings))
     admin = client.make(AdminClient, client.admin(settings))
-    futures = admin.create_topics([NewTopic(name, partitions, replication, config=config) for name in names])
+    wanted = [NewTopic(name, partitions, replication, config=config) for name in names]
+    side = NewTopic(client.live_topic(settings), partitions, replication, config=_LIVE)
+    futures = admin.create_topics([*wanted, side])
     created = [_created(futures[name], name) for name in names]
-    _wait_for(admin, names)
+    _created(futures[side.topic], side.topic)
+    _wait_for(admin, [*names, side.topic])
     return all(created)
 
 

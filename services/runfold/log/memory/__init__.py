@@ -8,7 +8,16 @@ asyncio's, so that under a loop with virtual time the same calls give the same h
 
 from runfold.log.memory.broker import MemoryBroker
 from runfold.log.memory.group import MemoryMembership
+from runfold.log.memory.live import MemoryLive, MemoryLiveReader
 from runfold.log.memory.log import MemoryLog
 from runfold.log.memory.outside import MemoryCommands, MemoryTail
 
-__all__ = ["MemoryBroker", "MemoryCommands", "MemoryLog", "MemoryMembership", "MemoryTail"]
+__all__ = [
+    "MemoryBroker",
+    "MemoryCommands",
+    "MemoryLive",
+    "MemoryLiveReader",
+    "MemoryLog",
+    "MemoryMembership",
+    "MemoryTail",
+]

@@ -39,6 +39,7 @@ class MemoryBroker:
         self.group = Group(partitions)
         self.clock = clock
         self.dead_letters: list[Unreadable] = []
+        self.live: list[tuple[str, bytes]] = []  # (run id, value): the side topic, see `live`
         self.before_commit: Hook = _nothing
         self.after_commit: Hook = _nothing
         self.latency = 0.0
