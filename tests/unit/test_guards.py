@@ -108,6 +108,13 @@ def test_every_step_that_begins_or_ends_is_progress() -> None:
     assert stops(history.started_tool("a").after(999 - STEP_MS)) is None
 
 
+def test_the_pause_before_the_next_attempt_is_not_counted() -> None:
+    """An overload is waited for for minutes: the run knows what it waits for."""
+    failed = given(progress_timeout_ms=1_000).started().failed_model(Reason.OVERLOADED, retry_in=180_000)
+    assert stops(failed.after(180_500)) is None
+    assert stops(failed.after(181_500)) is not None
+
+
 def test_ignored_records_are_no_progress() -> None:
     history = given(progress_timeout_ms=1_000).started().after(1_000).when(RunRequested(run_id="x", agent="a", input="b"))
     assert stops(history) == (Status.TIMED_OUT, Reason.NO_PROGRESS)

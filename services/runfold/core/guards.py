@@ -31,11 +31,12 @@ def _follow(run: Run) -> Finish | Suspend | None:
 
 
 def no_progress_at(run: Run, since: int) -> int | None:
-    """When the progress timeout runs out, in broker ms: time without an owner and time suspended are not counted."""
+    """When the progress timeout runs out, in broker ms. Not counted: time without an owner, time suspended, and the pause before
+    the next attempt of a failed model step."""
     timeout = run.limits.progress_timeout_ms
     if timeout is None or run.status is not Status.RUNNING:
         return None
-    return max(run.last_at, since) + timeout
+    return max(run.last_at, since, run.step.retry_at or 0) + timeout
 
 
 def exhausted(run: Run, next_seq: int) -> Finish | Suspend | None:
