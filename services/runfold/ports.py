@@ -229,7 +229,8 @@ class Model(Protocol):
         """Call the model once: no retry inside. Raises `ModelFailure` and nothing else.
 
         Cancelled, it closes the connection within 500 ms. ``request.heard``, where there is one, gets the text of the answer in
-        pieces, in order, as they arrive, and none after the end; also those of an answer that fails later."""
+        pieces, in order, as they arrive, and none after the end; also those of an answer that fails later. A model that does not
+        stream may tell nothing."""
         ...
 
 

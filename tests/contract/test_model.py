@@ -69,6 +69,31 @@ async def test_an_answer_holds_all_that_was_said(playing: Playing) -> None:
     assert answer.request_id == "req_1"
 
 
+async def test_the_text_is_heard_in_order_while_it_arrives_and_nothing_else_is(playing: Playing) -> None:
+    content: list[dict[str, Any]] = [
+        {"type": "thinking", "thinking": "hm…", "signature": "c2ln"},
+        {"type": "text", "text": "Schöne Grüße 👋"},
+        {"type": "tool_use", "id": "toolu_1", "name": "search", "input": {"q": "x"}},
+        {"type": "text", "text": " und mehr"},
+    ]
+    heard: list[str] = []
+    async with playing(Script().then_message(content, "tool_use")) as model:
+        await model.complete(model_request(heard=heard.append))
+    assert "".join(heard) == "Schöne Grüße 👋 und mehr"
+    assert len(heard) > 2, "in pieces"
+
+
+async def test_the_first_words_are_heard_of_an_answer_that_never_ends(playing: Playing) -> None:
+    heard = asyncio.Queue[str]()
+    async with playing(Script().then_sse(sse.message_start(), sse.text_start(), sse.text_delta("Hel"), "hang")) as model:
+        call = asyncio.create_task(model.complete(model_request(heard=heard.put_nowait)))
+        async with asyncio.timeout(10):
+            assert await heard.get() == "Hel"
+        assert not call.done()
+        call.cancel()
+        await asyncio.wait({call})
+
+
 async def test_c06_empty_content_is_an_answer(playing: Playing) -> None:
     async with playing(Script().then_message([], "end_turn")) as model:
         answer = await model.complete(model_request())

@@ -9,7 +9,8 @@ Reply = Callable[[ModelRequest], ModelAnswer | Awaitable[ModelAnswer]]
 
 
 class ScriptedModel:
-    """Answers with what ``reply`` returns, or awaits it; ``reply`` may raise `ModelFailure`. ``calls`` counts."""
+    """Answers with what ``reply`` returns, or awaits it; ``reply`` may raise `ModelFailure`, and tell
+    ``request.heard`` what it says. ``calls`` counts."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply

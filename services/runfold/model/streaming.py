@@ -44,9 +44,22 @@ class StreamedModel(ABC):
                         request_id = event.request_id
                     else:
                         message.feed(event)
+                        if request.heard is not None and (text := _text(event)):
+                            request.heard(text)
             return message.answer(request.model, request_id)
         except ModelFailure as failure:
             if failure.usage is None:
                 failure.usage, failure.model, failure.modifiers = message.usage, message.model, message.modifiers
             failure.request_id = failure.request_id or request_id
             raise
+
+
+def _text(event: dict[str, Any]) -> str:
+    """What an event adds to the answer's text."""
+    match event:
+        case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}}:
+            return text
+        case {"type": "content_block_start", "content_block": {"type": "text", "text": str(text)}}:
+            return text
+        case _:
+            return ""

@@ -10,7 +10,7 @@ from typing import Protocol
 from runfold.core.events import AgentDefinition, Usage
 from runfold.core.reserving import Tariff
 from runfold.model.breaker import Breakers
-from runfold.ports import Log, Model, Observer, Tools
+from runfold.ports import Live, Log, Model, Observer, Tools
 from runfold.worker.slots import Slots
 
 
@@ -58,6 +58,7 @@ class Resources:
     pricing: Pricing
     retries: Retries
     observer: Observer
+    live: Live | None = None  # where the text of model calls is shown while it arrives; None: nowhere
     ends: Callable[[], Mapping[int, int]] = dict  # by partition: where the log ends, uncommitted records counted, where known
     read_at: Callable[[], float] = time.monotonic  # the last sign of life of what reads the log
     max_model_calls: int = 256

@@ -6,6 +6,7 @@ start; whoever appends it puts the lease of the day in.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from decimal import Decimal
 
 from runfold.core.errors import ModelFailure
@@ -20,8 +21,9 @@ from runfold.core.events import (
     ToolStepStarted,
 )
 from runfold.core.run import Run
-from runfold.ports import Model, ModelAnswer, ModelRequest, ToolCallRequest
+from runfold.ports import LiveEnd, Model, ModelAnswer, ModelRequest, ToolCallRequest
 from runfold.worker.clock import BrokerClock
+from runfold.worker.live import Telling
 from runfold.worker.resources import Resources
 from runfold.worker.sound import sound, tidy
 
@@ -33,12 +35,15 @@ async def call_model(
 ) -> ModelStepCompleted | ModelStepFailed:
     """One attempt of a model step. Raises nothing but CancelledError."""
     began = _seconds()
-    request = _request(run, event)
+    telling = Telling(resources.live, event)
+    request = _request(run, event, telling.heard)
     try:
         outcome = await _complete(resources.model, request)
     except asyncio.CancelledError:
+        telling.end(LiveEnd.CUT)
         resources.breakers.given_up(request.model)
         raise
+    telling.end(LiveEnd.FAILED if isinstance(outcome, ModelFailure) else LiveEnd.COMPLETE)
     resources.breakers.heard(request.model, outcome if isinstance(outcome, ModelFailure) else None)
     if isinstance(outcome, ModelFailure):
         return _failed(resources, clock, run, event, outcome, _since(began))
@@ -55,7 +60,7 @@ async def _complete(model: Model, request: ModelRequest) -> ModelAnswer | ModelF
         return ModelFailure(Reason.CONFIG, f"{type(error).__name__}: {error}", retryable=False)
 
 
-def _request(run: Run, event: ModelStepStarted) -> ModelRequest:
+def _request(run: Run, event: ModelStepStarted, heard: Callable[[str], None] | None) -> ModelRequest:
     assert run.started is not None
     definition = run.started.definition
     return ModelRequest(
@@ -69,6 +74,7 @@ def _request(run: Run, event: ModelStepStarted) -> ModelRequest:
         options_json=definition.options_json,
         messages=run.messages,
         cache_ttl=definition.cache_ttl,
+        heard=heard,
     )
 
 
