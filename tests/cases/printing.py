@@ -53,6 +53,8 @@ def beneath() -> str:
     os.write(2, b"written to 2\n")
     os.write(1, b"\xff\xfe no text and no end")
     subprocess.run([sys.executable, "-c", "import sys; print('a child'); print('its error', file=sys.stderr)"], check=True)
+    subprocess.run([sys.executable, "-c", "print('a child of the stream')"], stdout=sys.stdout, check=True)
+    sys.stdout.buffer.write(b"bytes of the stream\n")
     return "beneath"
 
 

@@ -45,7 +45,10 @@ def test_t04_1_a_line_without_an_end_is_cut(said: list[dict[str, Any]]) -> None:
     assert line.endswith("(998000 characters more)")
 
 
-@pytest.mark.parametrize("line", ["written to 1", "written to 2", "a child", "its error"])
+PAST_PYTHON = ["written to 1", "written to 2", "a child", "its error", "a child of the stream", "bytes of the stream"]
+
+
+@pytest.mark.parametrize("line", PAST_PYTHON)
 def test_t04_1_what_goes_past_python_is_there_too(said: list[dict[str, Any]], line: str) -> None:
     assert line in printed(said)
 

@@ -48,16 +48,18 @@ class Lines:
             self._say(f"{part}… ({left_out} characters more)" if left_out else part)
 
 
-class Printed(io.TextIOBase):
-    """In place of ``sys.stdout`` and ``sys.stderr``. Lines of calls that print at the same time are kept apart."""
+class Printed(io.TextIOWrapper):
+    """In place of ``sys.stdout`` and ``sys.stderr``. Lines of calls that print at the same time are kept apart.
 
-    def __init__(self, name: str, facts: Facts) -> None:
+    What goes around `write`, by ``buffer`` or ``fileno()``, comes out of ``descriptor``, as of any such stream.
+    """
+
+    def __init__(self, name: str, descriptor: int, facts: Facts) -> None:
+        raw = io.FileIO(descriptor, "w", closefd=False)
+        super().__init__(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
         self._name, self._facts = name, facts
         self._parts: dict[str, Lines] = {}
         self._lock = threading.RLock()
-
-    def writable(self) -> bool:
-        return True
 
     def write(self, text: str) -> int:
         facts = self._facts()
@@ -97,7 +99,7 @@ def capture(handler: "logging.StreamHandler[IO[str]]", facts: Facts) -> None:
     logger.addHandler(own)
     logger.setLevel(logging.getLogger().level)
     logger.propagate = False
-    sys.stdout, sys.stderr = Printed("stdout", facts), Printed("stderr", facts)
+    sys.stdout, sys.stderr = Printed("stdout", 1, facts), Printed("stderr", 2, facts)
     _pipe("stdout", 1)
     _pipe("stderr", 2)
 
