@@ -47,6 +47,7 @@ class Story:
     history: History = field(init=False)
     tariff: Tariff = field(init=False)
     bill: Bill = field(default_factory=Bill)
+    prompt: int = 0  # tokens of the last one that was answered: the next begins with it
     seen: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -76,7 +77,7 @@ class Story:
         chance, limits = self.chance, self.history.run.limits
         assert decision.max_tokens >= min(LEAST_ANSWER, self.history.run.started.definition.max_tokens)  # type: ignore[union-attr]
         outcome = chance.choice(OUTCOMES)
-        known, new = self.history.run.prompt, chance.choice([0, 0, chance.randint(0, 2_000)])
+        known, new = self.prompt, chance.choice([0, 0, chance.randint(0, 2_000)])
         said = decision.max_tokens if outcome in ("cut", "dies") else chance.randint(0, decision.max_tokens)
         rate = self.tariff.input * chance.randint(0, 10) / 10
         begun = self.history.started_model(decision.max_tokens, reserved_cost=decision.max_cost)
@@ -87,6 +88,8 @@ class Story:
         if outcome in ("dies", "times out"):
             self.bill.unknown_tokens += new
             self.bill.unknown_cost += rate * new
+        if outcome in ("answers", "cut"):
+            self.prompt = known + new
         self.seen[outcome] += 1
         self.bill.within(limits.token_budget, limits.cost_ceiling, new, rate * new)
 
