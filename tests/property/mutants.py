@@ -138,11 +138,11 @@ def lets_what_writes_run_ahead(patch: pytest.MonkeyPatch) -> None:
 
 def lets_all_run_ahead(patch: pytest.MonkeyPatch) -> None:
     """One step of a run is ahead of the log, and one at most."""
-    patch.setattr(Flow, "_may_run_ahead", lambda flow, step: flow.recorded and step.harmless)
+    patch.setattr(Flow, "_may_run_ahead", lambda flow, step: flow.moved and step.harmless)
 
 
 def runs_ahead_at_once(patch: pytest.MonkeyPatch) -> None:
-    """An owner leaves a word of a run in the log before it runs ahead: what kills its worker must be counted."""
+    """An owner brings a run forward before it runs ahead: what kills its worker must be counted."""
     patch.setattr(Flow, "_may_run_ahead", lambda flow, step: step.harmless and not any(s.begun for s in flow.hand.values()))
 
 

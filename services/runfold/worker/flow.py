@@ -86,7 +86,7 @@ class Flow:
     hand: dict[Attempt, Step] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     carried_at: int = -1  # where the head was when a snapshot of the run was last thought of
-    recorded: bool = False  # a step that this owner started is in the log
+    moved: bool = False  # this owner has brought the run forward: a step's result that it wrote is in the log
 
     def __post_init__(self) -> None:
         self.ahead = self.run
@@ -104,6 +104,7 @@ class Flow:
         """A record of this run was read and left it as ``run``."""
         self.run = run
         self.unread -= own
+        self.moved = self.moved or (own and isinstance(record.event, ModelStepCompleted | ToolStepFinished))
         if self.unread <= 0:
             self.unread, self.ahead = 0, run
         elif not own:
@@ -115,7 +116,7 @@ class Flow:
             case ModelStepStarted() | ToolStepStarted() as event:
                 step = self.hand.get((event.seq, event.attempt))
                 if step is not None and step.start.epoch == event.epoch:  # else another owner made the same attempt
-                    step.committed = self.recorded = True
+                    step.committed = True
             case ModelStepCompleted() | ModelStepFailed() | ToolStepFinished() as event:
                 self._let_go((event.seq, event.attempt))
             case RunSuspended(tool_use_id=str(tool_use)):
@@ -153,11 +154,11 @@ class Flow:
 
     def _may_run_ahead(self, step: Step) -> bool:
         """Not behind another one that is ahead, nor behind a result of its own kind that is not in the log: a death repeats one
-        call of the model and one tool at most. And not before this owner has left a word of the run in the log: a step that kills
-        its worker at once would never be counted."""
+        call of the model and one tool at most. And not before this owner has brought the run forward: a step that kills its
+        worker at once takes the result before it along, is never counted, and the next owner would do the same."""
         begun = [other for other in self.hand.values() if other.begun]
         behind = all(other.committed and type(other.start) is not type(step.start) for other in begun)
-        return self.recorded and step.harmless and behind
+        return self.moved and step.harmless and behind
 
     @property
     def working(self) -> bool:
