@@ -112,6 +112,8 @@ def outline(run: Run) -> Run:
         request=request,
         started=None,
         step=replace(run.step, attempt=0),
+        unsettled=0,
+        unsettled_cost=None,
         first_offset=0,
         last_offset=0,
         fold_from=0,
@@ -159,6 +161,7 @@ async def test_a_worker_killed_around_any_append_changes_nothing_but_attempts(wo
             run_id = run_on(0)
             got_records, run, ledger, workers = await play(world, proof, run_id, (at, after))
             assert outline(run) == outline(expected), f"died at append {at}, after={after}"
+            assert run.unsettled <= 1000 * (workers - 1), "what may have been spent unheard is what a death had reserved"
             completed = [record.event.seq for record in got_records if isinstance(record.event, ModelStepCompleted)]
             assert len(completed) == len(set(completed)) == 4, "no answer is in the log twice"
             assert len(ledger.model_calls) <= 4 + (workers > 1), "at most the call in flight is paid twice"
