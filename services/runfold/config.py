@@ -30,7 +30,7 @@ class Settings(BaseSettings):
 
     # the log
     bootstrap: str = ""  # host:port[,host:port]; empty: none given
-    topic: str = "runfold.runs"  # the log; its dead-letter topic is <topic>.dead
+    topic: str = "runfold.runs"  # the log; its dead-letter topic is <topic>.dead, text of calls under way is in <topic>.live
     group: str = "runfold"  # the workers' consumer group
     namespace: str = "runfold"  # first part of each transactional id: one per deployment on a shared cluster
     registry_url: str = ""  # a Confluent-compatible schema registry; empty: single-object encoding
@@ -46,6 +46,7 @@ class Settings(BaseSettings):
     max_tool_calls: int = Field(256, ge=1)  # the same
     overlap: bool = False  # begin what is harmless to repeat while the commit that led to it is under way
     drain_seconds: float = Field(30, ge=0)  # for steps under way when a partition is let go; what takes longer is aborted
+    live: bool = True  # show the text of model calls while it arrives, in <topic>.live
     # the model
     model_base_url: str = ""  # of the Messages API or a gateway; empty: what the SDK's own environment says
     first_byte_seconds: float = Field(90, gt=0)  # without a byte of an answer

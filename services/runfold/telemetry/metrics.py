@@ -100,6 +100,9 @@ class WorkerMetrics:
             ["problem", "kind"],
             registry=registry,
         )
+        self.live_dropped = Counter(
+            "runfold_live_dropped", "Pieces of live text that nobody will see. The log has the answers.", registry=registry
+        )
         self.blocked = Gauge(
             "runfold_partitions_blocked", "Partitions that do not move, or not all of them.", ["reason"], registry=registry
         )

@@ -16,7 +16,7 @@ from runfold.cli.wiring.keeper import WorkerSpec
 from runfold.cli.wiring.topic import codec
 from runfold.core.errors import ConfigError
 from runfold.log.codec import Codec
-from runfold.log.kafka import KafkaLog
+from runfold.log.kafka import KafkaLive, KafkaLog
 from runfold.model import Backoff, BreakerPolicy, Breakers, DatedPrices, Prices, RetryPolicy, TimeLimited
 from runfold.model.anthropic import AnthropicModel
 from runfold.telemetry.logs import speak
@@ -100,6 +100,7 @@ async def _resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
             watch.held,
         ),
         observer=watch,
+        live=KafkaLive(settings, watch.metrics.live_dropped.inc) if settings.live else None,
         overlap=settings.overlap,
         max_model_calls=settings.max_model_calls,
         max_tool_calls=settings.max_tool_calls,
