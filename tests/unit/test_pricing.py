@@ -1,14 +1,20 @@
 """What an answer cost."""
 
+import json
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from runfold.cli.app import app
 from runfold.core.errors import ConfigError
-from runfold.core.events import Usage
-from runfold.model import Prices
+from runfold.core.events import AgentDefinition, Usage
+from runfold.model import DatedPrices, Prices
+from runfold.model.modifiers import modifiers_of
 
 TODAY = date(2026, 11, 30)
 SHIPPED = Prices.load()
@@ -66,6 +72,72 @@ def test_a_long_prompt_prices_the_whole_request(usage: Usage, cost: str) -> None
     assert SHIPPED.cost("claude-haiku-5-5", usage, TODAY) == Decimal(cost)
 
 
+@pytest.mark.parametrize(
+    ("modifiers", "cost"),
+    [
+        ({}, "24"),
+        ({"service_tier": "standard", "speed": "standard", "inference_geo": "global"}, "24"),
+        ({"service_tier": "batch"}, "12"),
+        ({"inference_geo": "us"}, "26.4"),
+        ({"inference_geo": "us", "service_tier": "batch"}, "13.2"),
+        ({"speed": "fast"}, "48"),
+        ({"speed": "fast", "inference_geo": "us"}, "52.8"),
+        ({"speed": "ludicrous"}, None),
+        ({"service_tier": "priority"}, None),
+        ({"inference_geo": "moon"}, None),
+        ({"brand_new": "1"}, None),
+    ],
+)
+def test_modifiers_are_in_the_price_and_one_that_is_not_known_has_none(modifiers: dict[str, str], cost: str | None) -> None:
+    usage = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
+    assert SHIPPED.cost("claude-opus-5-5", usage, TODAY, modifiers) == (cost and Decimal(cost))
+
+
+def test_what_is_reported_beside_the_tokens_is_kept() -> None:
+    reported = {
+        "input_tokens": 1,
+        "output_tokens": 2,
+        "cache_creation_input_tokens": 3,
+        "cache_read_input_tokens": 4,
+        "cache_creation": {"ephemeral_5m_input_tokens": 3, "ephemeral_24h_input_tokens": 1},
+        "output_tokens_details": {"thinking_tokens": 1},
+        "server_tool_use": {"web_search_requests": 0, "web_fetch_requests": 0},
+        "service_tier": "standard",
+        "speed": None,
+        "iterations": [],
+    }
+    assert modifiers_of(reported) == {"service_tier": "standard", "ephemeral_24h_input_tokens": "1"}
+    assert modifiers_of({"input_tokens": 1}) is None
+    assert modifiers_of({"odd": "\ud800\n" + "x" * 1_000}) == {"odd": "  " + "x" * 98}
+
+
+# ---- the most that a call may cost
+
+AGENT = AgentDefinition(
+    name="a", model="claude-opus-5-5", max_tokens=1, system_json="[]", tools_json="[]", options_json="{}", hash="0"
+)
+NOW = 1_796_000_000_000  # 2026-11-30
+MILLION = Decimal(1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "tariff"),
+    [
+        ({"cache_ttl": "off"}, (4, 20)),
+        ({"cache_ttl": "5m"}, (5, 20)),
+        ({"cache_ttl": "1h"}, (8, 20)),
+        ({"options_json": '{"speed":"fast"}'}, (10, 40)),
+        ({"options_json": '{"inference_geo":"us"}', "cache_ttl": "off"}, (Decimal("4.4"), 22)),
+        ({"model": "claude-haiku-5-5", "cache_ttl": "off"}, (Decimal("0.5"), Decimal("2.5"))),  # its prompt may be a long one
+        ({"model": "claude-unknown-9"}, None),
+        ({"options_json": '{"inference_geo":"moon"}'}, None),
+    ],
+)
+def test_the_tariff_is_what_no_call_of_the_agent_exceeds(changes: dict[str, Any], tariff: tuple[Any, Any] | None) -> None:
+    found = DatedPrices(SHIPPED).tariff(replace(AGENT, **changes), NOW)
+    assert (found and (found.input * MILLION, found.output * MILLION)) == tariff
+
+
 RATES = '"input": "1", "cache_write_5m": "0", "cache_write_1h": "0", "cache_read": "0", "output": "0"'
 
 
@@ -101,6 +173,46 @@ def test_a_price_list_with_a_mistake_is_refused(tmp_path: Path, text: str) -> No
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"prices\.json"):
         Prices.load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (
+            '{"models": {"good": [{' + RATES + '}], "bad": [{' + RATES + '}, {"input": "1"}]}}',
+            r"model 'bad', price 2: no 'cache_write_5m'",
+        ),
+        ('{"models": {"bad": {}}}', "model 'bad': expected a list of at least one price"),
+        ('{"models": {}, "modifiers": {"service_tier": {"batch": 0.5}}}', "modifier 'service_tier': expected an amount"),
+        ('{"models": {"bad": [{' + RATES + ', "speed": 1}]}}', "model 'bad', price 1: expected a name, got 1"),
+        ("{", "the file: "),
+        ("{}", "the file: no 'models'"),
+    ],
+)
+def test_a_mistake_is_named_by_where_it_stands(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=named):
+        Prices.load(path)
+
+
+def test_modifiers_of_ones_own_replace_the_shipped_ones_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text('{"models": {}, "modifiers": {"service_tier": {"standard": "1", "priority": "1.5"}}}')
+    prices, usage = Prices.load(path), Usage(output_tokens=1_000_000)
+    assert prices.cost("claude-opus-5-5", usage, TODAY, {"service_tier": "priority"}) == 30
+    assert prices.cost("claude-opus-5-5", usage, TODAY, {"service_tier": "batch"}) is None
+    assert prices.cost("claude-opus-5-5", usage, TODAY, {"inference_geo": "us"}) == 22
+
+
+def test_doctor_says_whether_a_price_list_can_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text('{"models": {"bad": []}}')
+    told = CliRunner(env={"RUNFOLD_PRICES": str(path)}).invoke(app, ["doctor", "--json"])
+    (prices,) = (check for check in json.loads(told.stdout) if check["name"] == "prices")
+    assert not prices["ok"]
+    assert "model 'bad'" in prices["detail"]
+    assert told.exit_code == 1
 
 
 def test_a_price_list_that_is_missing_is_refused(tmp_path: Path) -> None:
