@@ -161,7 +161,6 @@ async def test_a_worker_killed_around_any_append_changes_nothing_but_attempts(wo
             run_id = run_on(0)
             got_records, run, ledger, workers = await play(world, proof, run_id, (at, after))
             assert outline(run) == outline(expected), f"died at append {at}, after={after}"
-            assert run.unsettled <= 1100 * (workers - 1), "the answer that a death had reserved, and its prompt"
             completed = [record.event.seq for record in got_records if isinstance(record.event, ModelStepCompleted)]
             assert len(completed) == len(set(completed)) == 4, "no answer is in the log twice"
             assert len(ledger.model_calls) <= 4 + (workers > 1), "at most the call in flight is paid twice"
