@@ -31,8 +31,10 @@ def judge(report: Report) -> None:
 
 @pytest.fixture
 def seed() -> int:
-    """Every report says it."""
-    return SystemRandom().randrange(1_000_000)
+    """Every report says it; here it is said also when there is none."""
+    chosen = SystemRandom().randrange(1_000_000)
+    print(f"seed {chosen}")
+    return chosen
 
 
 async def test_nothing_is_lost_repeated_or_stale_whatever_happens_to_workers(bootstrap: str, tmp_path: Path, seed: int) -> None:

@@ -174,9 +174,10 @@ async def test_an_owner_that_comes_back_does_not_set_the_position_back() -> None
         lane.submit(CommandRejected(run_id=run_id, epoch=0, command_id="c", reason=Rejection.RUN_FINISHED))
         await engine.notes.until(lambda: bool(engine.notes.resets))
         leases = len(engine.notes.epochs) + len(other.notes.epochs)
-        while sum(isinstance(one, Record) and isinstance(one.event, LeaseAcquired) for one in whole(broker)) == leases:
-            engine.grant([0], proof)
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            while sum(isinstance(one, Record) and isinstance(one.event, LeaseAcquired) for one in whole(broker)) == leases:
+                engine.grant([0], proof)
+                await asyncio.sleep(0.01)
     assert broker.partitions[0].position.next >= reached.next
     await engine.close()
 

@@ -1,14 +1,15 @@
 """What a takeover took, and how long nobody had carried the partition before (`runfold.worker.takeover`)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from runfold.core.events import LeaseAcquired, Reason, Record, RunCancelRequested, RunRequested
+from runfold.core.errors import LogUnavailable
+from runfold.core.events import LeaseAcquired, OwnerEvent, Reason, Record, RunCancelRequested, RunFinished, RunRequested
 from runfold.core.run import Run
 from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog
 from runfold.model.scripted import ScriptedModel
@@ -58,7 +59,14 @@ class Stage:
     def __init__(self) -> None:
         self.broker, self.ledger = MemoryBroker(1), Ledger()
         self.broker.group.join("group")
+        self.broker.before_commit = self._before
+        self.refused: type | None = None  # the next commit that brings one fails
         self.engines: list[Engine] = []
+
+    async def _before(self, partition: int, events: Sequence[OwnerEvent]) -> None:
+        if self.refused and any(isinstance(event, self.refused) for event in events):
+            self.refused = None
+            raise LogUnavailable("the test says so")
 
     def engine(self, model: Any = None) -> Engine:
         engine = Engine(MemoryLog(self.broker), model or ScriptedModel(turns(text("done"))), self.ledger)
@@ -113,8 +121,10 @@ async def test_a_worker_that_lost_its_predecessor_measures_the_gap_once(stage: S
     assert failover is not None
     assert failover.since == "death"
     assert 0.5 <= failover.seconds < 10
-    second.worker.partitions[0].interrupted(cast(Any, RuntimeError("the lane")))
-    assert len(second.notes.failovers) == 1
+    stage.refused = RunFinished
+    await second.notes.until(lambda: len(second.notes.epochs) == 2)
+    assert len(second.notes.resets) == 1
+    assert len(second.notes.failovers) == 1, "it mended its own lane, and took nothing over"
 
 
 async def test_a_worker_on_another_machine_measures_from_the_last_event(stage: Stage) -> None:
