@@ -24,9 +24,6 @@ class Backoff:
         return None if failures >= self.attempts else min(self.cap, self.base * 2.0 ** min(failures - 1, 64))
 
 
-PATIENCE = Backoff(attempts=16, base=4.0, cap=180.0)  # an overload lasts minutes: a quarter of an hour in the mean
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """Full jitter, bounded; what the server asks for counts when it is longer. All times in seconds."""

@@ -20,7 +20,7 @@ def complaints(body: dict[str, Any]) -> Iterator[str]:
     for where, block, marker in markers:
         yield from (f"{where}.cache_control: {complaint}" for complaint in _marker(block, marker))
         lifetimes.append(marker.get("ttl", "5m") if isinstance(marker, dict) else "5m")
-    if "1h" in lifetimes[lifetimes.index("5m") :] if "5m" in lifetimes else False:
+    if "5m" in lifetimes and "1h" in lifetimes[lifetimes.index("5m") :]:
         yield "cache_control: a marker with ttl 1h must not come after one with ttl 5m"
 
 
