@@ -82,9 +82,13 @@ class Printed(io.TextIOWrapper):
 
 
 def say(name: str, line: str, facts: Mapping[str, Any]) -> None:
-    """One line of output as a record; control characters would break a terminal."""
-    text = line if line.isprintable() else "".join(char if char.isprintable() else " " for char in line)
-    log.info("%s", text, extra={"runfold.output": name, **facts})
+    """One line of output as a record."""
+    log.info("%s", printable(line), extra={"runfold.output": name, **facts})
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, and nothing in it that a terminal obeys: it is foreign."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 
 
 def capture(handler: "logging.StreamHandler[IO[str]]", facts: Facts) -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from runfold.core.errors import LogError
 from runfold.core.events import (
@@ -26,6 +26,7 @@ from runfold.core.run import Run
 from runfold.core.shard import Ignored
 from runfold.ports import Failover
 from runfold.telemetry.metrics import Bounded, WorkerMetrics
+from runfold.telemetry.output import printable
 
 log = logging.getLogger("runfold.step")
 lease_log = logging.getLogger("runfold.lease")
@@ -35,6 +36,14 @@ COMMANDS = frozenset(kind.__name__.encode() for kind in get_args(Command))
 OPEN = (Status.QUEUED, Status.RUNNING, Status.SUSPENDED)
 
 
+class Lost(NamedTuple):
+    """A model step whose owner died in it."""
+
+    partition: int
+    seq: int
+    attempts: int  # that died with owners
+
+
 class Watch:
     """Implements `runfold.ports.Observer`."""
 
@@ -42,7 +51,7 @@ class Watch:
         self.worker, self.metrics = worker, metrics
         self._model = Bounded()
         self._tools: dict[str, tuple[int, dict[int, str]]] = {}  # by run: its partition; by seq: names of tools under way
-        self._lost: dict[str, tuple[int, int, int]] = {}  # by run: its partition, the model step, attempts that died with owners
+        self._lost: dict[str, Lost] = {}  # by run
         self._owned: set[int] = set()
 
     # ---- runs
@@ -97,20 +106,19 @@ class Watch:
         self._say(run, event.seq, text)
 
     def _started_again(self, run: Run, event: ModelStepStarted) -> None:
-        _, seq, _ = self._lost[run.id]
-        if event.seq == seq:
+        if event.seq == self._lost[run.id].seq:
             self.metrics.repeated.inc()
 
     def _answered_again(self, run: Run, event: ModelStepCompleted, model: str) -> None:
         """What an attempt took that died with its owner nobody knows; the one that replaced it was asked the same."""
-        _, seq, attempts = self._lost.pop(run.id)
-        if event.seq == seq:
-            self.metrics.paid_twice.labels(model).inc(attempts * event.usage.total)
+        lost = self._lost.pop(run.id)
+        if event.seq == lost.seq:
+            self.metrics.paid_twice.labels(model).inc(lost.attempts * event.usage.total)
 
     def resumed(self, run: Run) -> None:
         self.metrics.resumed.inc()
         if run.step.open:
-            self._lost[run.id] = run.partition, run.step.seq, run.step.attempt - run.step.failures
+            self._lost[run.id] = Lost(run.partition, run.step.seq, run.step.attempt - run.step.failures)
         due = [call.seq for call in run.calls if call.status is None]
         self._say(run, None, f"resumed at seq={min(due, default=run.step.seq)}")
 
@@ -118,7 +126,7 @@ class Watch:
         if not log.isEnabledFor(logging.INFO):
             return
         where = f"run={run.id[:8]}" if seq is None else f"run={run.id[:8]} seq={seq}"
-        log.info("%s %s %s", self.worker, where, _one_line(text), extra=_fields(run, seq))
+        log.info("%s %s %s", self.worker, where, printable(text), extra=_fields(run, seq))
 
     # ---- records that change nothing
 
@@ -132,7 +140,7 @@ class Watch:
     def unreadable(self, delivery: Unreadable) -> None:
         self.metrics.unreadable.labels(delivery.problem).inc()
         where = f"{delivery.partition}/{delivery.offset}"
-        lease_log.warning("%s cannot read %s: %s: %s", self.worker, where, delivery.problem, _one_line(delivery.detail))
+        lease_log.warning("%s cannot read %s: %s: %s", self.worker, where, delivery.problem, printable(delivery.detail))
 
     def late(self, run_id: str, result: OwnerEvent) -> None:
         self.metrics.late.labels(_kind(result), "dropped").inc()
@@ -157,7 +165,7 @@ class Watch:
 
     def released(self, partition: int) -> None:
         self._owned.discard(partition)
-        self._lost = {id_: lost for id_, lost in self._lost.items() if lost[0] != partition}
+        self._lost = {id_: lost for id_, lost in self._lost.items() if lost.partition != partition}
         self._tools = {id_: known for id_, known in self._tools.items() if known[0] != partition}
         self.metrics.partitions.set(len(self._owned))
         lease_log.info("%s let go of partition %d", self.worker, partition)
@@ -205,8 +213,3 @@ def _directions(usage: Usage) -> tuple[tuple[str, int], ...]:
 
 def _fields(run: Run, seq: int | None) -> dict[str, Any]:
     return {"runfold.run.id": run.id} if seq is None else {"runfold.run.id": run.id, "runfold.step.seq": seq}
-
-
-def _one_line(text: str) -> str:
-    """Control characters of foreign text must not break a line or a terminal."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
