@@ -57,11 +57,13 @@ class Vitals:
     # ---- on the loop
 
     async def watch(self) -> None:
+        """Look every now and then, until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(LOOK_SECONDS)
 
     def look(self) -> None:
+        """See how the worker is: `troubles` and `blocked` tell of the last look."""
         now, worker, ends = self._now(), self._worker, self._worker.resources.ends()
         partitions = dict(worker.partitions)
         self._standstills = {number: self._standstills.get(number) or Standstill() for number in partitions}

@@ -24,6 +24,7 @@ class WorkerSpec:
 
 
 def keeper(spec: WorkerSpec) -> Keeper:
+    """The keeper of workers that are made from ``spec``; it blocks in ``run``. Call `preload` first."""
     return Keeper(lambda: KafkaMembership(spec.settings), lambda: hire(spec), spec.settings.drain_seconds)
 
 

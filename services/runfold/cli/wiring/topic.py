@@ -10,6 +10,7 @@ log = logging.getLogger("runfold")
 
 
 def codec(settings: Settings) -> Codec:
+    """With the schema registry of the settings, or without one; see `codec_for`."""
     return codec_for(settings.registry_url, settings.topic)
 
 

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from runfold.agents import App, load_app
 from runfold.cli.wiring.keeper import WorkerSpec
 from runfold.cli.wiring.topic import codec
+from runfold.config import Settings
 from runfold.core.errors import ConfigError
 from runfold.log.codec import Codec
 from runfold.log.kafka import KafkaLive, KafkaLog
@@ -82,23 +83,8 @@ async def _resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
         ),
         agents=app,
         pricing=DatedPrices(Prices.load(Path(settings.prices) if settings.prices else None)),
-        retries=RetryPolicy(
-            attempts=settings.model_attempts,
-            base=settings.backoff_base_seconds,
-            cap=settings.backoff_cap_seconds,
-            retry_after_cap=settings.retry_after_cap_seconds,
-            overload=Backoff(
-                attempts=settings.overload_attempts,
-                base=settings.overload_base_seconds,
-                cap=settings.overload_cap_seconds,
-            ),
-        ),
-        breakers=Breakers(
-            BreakerPolicy(
-                failures=settings.breaker_failures, pause=settings.breaker_pause_seconds, cap=settings.breaker_cap_seconds
-            ),
-            watch.held,
-        ),
+        retries=_retries(settings),
+        breakers=Breakers(_breaker(settings), watch.held),
         observer=watch,
         live=KafkaLive(settings, watch.metrics.live_dropped.inc) if settings.live else None,
         overlap=settings.overlap,
@@ -106,6 +92,25 @@ async def _resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
         max_tool_calls=settings.max_tool_calls,
         beat_seconds=settings.heartbeat_ms / 1000,
         silence_seconds=settings.session_timeout_ms / 2000,
+    )
+
+
+def _retries(settings: Settings) -> RetryPolicy:
+    overload = Backoff(
+        attempts=settings.overload_attempts, base=settings.overload_base_seconds, cap=settings.overload_cap_seconds
+    )
+    return RetryPolicy(
+        attempts=settings.model_attempts,
+        base=settings.backoff_base_seconds,
+        cap=settings.backoff_cap_seconds,
+        retry_after_cap=settings.retry_after_cap_seconds,
+        overload=overload,
+    )
+
+
+def _breaker(settings: Settings) -> BreakerPolicy:
+    return BreakerPolicy(
+        failures=settings.breaker_failures, pause=settings.breaker_pause_seconds, cap=settings.breaker_cap_seconds
     )
 
 

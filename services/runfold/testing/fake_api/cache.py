@@ -13,6 +13,8 @@ LOOK_BACK = 20  # blocks before a marker in which an earlier entry is found
 
 
 class PromptCache:
+    """One for all conversations: what one has written another reads."""
+
     def __init__(self) -> None:
         self._written: set[str] = set()
 
