@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
@@ -11,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from runfold.cli.client import Client
-from runfold.cli.options import DEFAULT_API, Api, Json
+from runfold.cli.live import Paper, reader
+from runfold.cli.options import DEFAULT_API, Api, Bootstrap, Json, Topic, settings
 from runfold.core.events import FINAL, OnBudget, Status
+from runfold.ports import LiveReader
 
 POLL_SECONDS = 0.3
 WIDE = 1000  # columns: an id that was cut to fit a terminal is of no use
@@ -50,7 +53,7 @@ def submit(
     run = Client(api).post("/api/runs", {name: value for name, value in body.items() if value is not None}, headers)
     print(json.dumps(run) if as_json else run["id"])
     if follow:
-        watch(run["id"], api, as_json)
+        watch(run["id"], api, as_json=as_json)
 
 
 def _amount(given: str | None) -> float | None:
@@ -108,20 +111,52 @@ def _cell(value: object) -> str:
 def watch(
     run_id: RunId,
     api: Api = DEFAULT_API,
+    bootstrap: Bootstrap = None,
+    topic: Topic = None,
     as_json: Json = False,
 ) -> None:
-    """Print a run's steps as they end, until the run does. Exit code 1 unless it SUCCEEDED."""
-    client, seen = Client(api), dict[int, str]()
+    """Print a run's steps as they end, until the run does. Exit code 1 unless it SUCCEEDED.
+
+    Where Kafka is named (RUNFOLD_BOOTSTRAP), also what the model says, while it says it."""
+    chosen, client = settings(bootstrap=bootstrap, topic=topic), Client(api)
+    asked_at = datetime.fromisoformat(client.get(f"/api/runs/{run_id}")["requestedAt"])
+    live = reader(chosen, run_id, round(asked_at.timestamp() * 1000))
+    try:
+        succeeded = _follow(client, run_id, live, as_json)
+    finally:
+        if live is not None:
+            live.close()
+    raise typer.Exit(not succeeded)
+
+
+def _follow(client: Client, run_id: str, live: LiveReader | None, as_json: bool) -> bool:
+    """Whether it SUCCEEDED."""
+    paper, seen = Paper(as_json), dict[int, str]()
     while True:
         run = client.get(f"/api/runs/{run_id}")
-        for step in client.get(f"/api/runs/{run_id}/timeline"):
+        steps = client.get(f"/api/runs/{run_id}/timeline")
+        _listen(live, paper, 0)  # what was said before a step ended belongs before its line
+        for step in steps:
             if seen.get(step["seq"]) != (state := f"{step['status']} {step['attempt']}"):
                 seen[step["seq"]] = state
-                print(json.dumps(step) if as_json else step_line(step), flush=True)
+                paper.step(step, json.dumps(step) if as_json else step_line(step))
         if run["status"] in (*FINAL, Status.SUSPENDED):
-            print(json.dumps(run) if as_json else run_line(run), flush=True)
-            raise typer.Exit(run["status"] != "SUCCEEDED")
-        time.sleep(POLL_SECONDS)
+            paper.line(json.dumps(run) if as_json else run_line(run))
+            return bool(run["status"] == "SUCCEEDED")
+        _listen(live, paper, POLL_SECONDS)
+
+
+def _listen(live: LiveReader | None, paper: Paper, seconds: float) -> None:
+    """For so long, print what is said."""
+    if live is None:
+        time.sleep(seconds)
+        return
+    until = time.monotonic() + seconds
+    while True:
+        for piece in live.read(max(0.0, until - time.monotonic())):
+            paper.tell(piece)
+        if time.monotonic() >= until:
+            return
 
 
 def step_line(step: dict[str, Any]) -> str:
