@@ -8,7 +8,7 @@ from runfold.cli.wiring import worker
 from runfold.cli.wiring.keeper import WorkerSpec
 from runfold.core.events import ModelStepCompleted
 from tests.cases import harness_worker
-from tests.cases.test_newer_version import NewerCodec
+from tests.cases.newer_codec import NewerCodec
 
 NEWER = ("-c", "from tests.cases.harness_newer import main; main()")
 

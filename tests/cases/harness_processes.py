@@ -132,6 +132,11 @@ class Processes:
             text = (await client.get(self._metrics[name])).text
         return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"{sample} "))
 
+    async def readiness(self, name: str) -> object:
+        """What a worker's ``/readyz`` says."""
+        async with httpx.AsyncClient() as client:
+            return (await client.get(self._metrics[name].removesuffix("/metrics") + "/readyz")).json()
+
     def accidents(self) -> list[str]:
         """Keepers that ended and workers that were replaced without the test."""
         found = self.ends()

@@ -18,28 +18,13 @@ from runfold.core.events import (
     RunSnapshotted,
     Status,
 )
-from runfold.log import formats
-from runfold.log.codec import Codec
-from runfold.log.datum import unfold
 from runfold.log.memory import MemoryBroker, MemoryCommands
-from runfold.log.schemas import fingerprint, schema_of
 from runfold.testing import Script
 from tests.cases.engine_process import Process
 from tests.cases.engine_scene import Scene, recording, stage
+from tests.cases.newer_codec import NewerCodec
 
 SCRIPTS = {"K02": Script().then_tool_use("toolu_a", "a", {"n": 1}).then_text("done"), "": Script().then_text("done")}
-
-
-class NewerCodec(Codec):
-    """Of the next version, in which records of one type say something more."""
-
-    def __init__(self, kind: type[Event]) -> None:
-        super().__init__()
-        schema = copy.deepcopy(schema_of(kind.__name__))
-        schema["fields"].append({"name": "novelty", "type": "string", "default": ""})
-        datum, prefix = unfold(kind), b"\xc3\x01" + fingerprint(schema)
-        self._writings[kind] = formats.Writing(prefix, formats._parse(schema), lambda event: datum(event) | {"novelty": "much"})
-        self._by_fingerprint = {**self._by_fingerprint, fingerprint(schema): formats._reading(schema)}
 
 
 class Deploy:

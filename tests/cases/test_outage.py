@@ -53,11 +53,6 @@ async def published(stage: Scene, worker: str, sample: str, value: float) -> Non
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def readiness(stage: Scene, worker: str) -> object:
-    async with httpx.AsyncClient() as client:
-        return (await client.get(stage.processes._metrics[worker].replace("/metrics", "/readyz"))).json()
-
-
 @asynccontextmanager
 async def api(stage: Scene) -> AsyncIterator[Api]:
     codec, registry = Codec(), CollectorRegistry()
@@ -120,7 +115,7 @@ async def test_what_a_kill_has_cost_is_published(stage: Scene) -> None:
     await published(stage, name, f'{FAILOVER}_count{{since="death"}}', owned)
     assert await stage.processes.metric(name, f'{FAILOVER}_sum{{since="death"}}') < 2 * owned * slowness()
     assert await stage.processes.metric(name, "runfold_fold_seconds_count") == owned
-    assert await readiness(stage, name) == {"status": "ready", "checks": {}}
+    assert await stage.processes.readiness(name) == {"status": "ready", "checks": {}}
     assert await stage.processes.metric(name, REPEATED) == 1
     first = next(record.event for record in stage.records(run_id) if isinstance(record.event, ModelStepCompleted))
     assert await stage.processes.metric(name, f'runfold_tokens_paid_twice_total{{model="{first.model}"}}') == first.usage.total
