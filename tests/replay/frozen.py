@@ -49,7 +49,7 @@ def freeze(version: str, root: Path) -> None:
 
     from .samples import samples
 
-    shutil.copytree(root / "schemas", SCHEMAS / version, ignore=shutil.ignore_patterns("older"))
+    shutil.copytree(root / "schemas", SCHEMAS / version, ignore=shutil.ignore_patterns("older", "live"))
     (BYTES / version).mkdir(parents=True)
     for name, event in samples():
         (BYTES / version / f"{name}.bin").write_bytes(Codec().encode(event))
