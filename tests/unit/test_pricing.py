@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import date
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,21 @@ def test_b06_3_sums_are_exact() -> None:
     cost = SHIPPED.cost("claude-sonnet-4-6", U1, TODAY)
     assert cost is not None
     assert sum([cost] * 1000, Decimal(0)) == Decimal("54.399")
+
+
+def test_users_code_that_sets_a_precision_changes_no_cost() -> None:
+    """As a module does that is imported with the agents: the whole process inherits it."""
+    options = '{"inference_geo":"us"}'
+    asked = AgentDefinition(
+        name="a", model="claude-sonnet-4-6", max_tokens=1, system_json="[]", tools_json="[]", options_json=options, hash=""
+    )
+    prices, at = DatedPrices(SHIPPED), 1_796_000_000_000
+    with localcontext(prec=2):
+        cost, tariff = SHIPPED.cost("claude-sonnet-4-6", U1, TODAY), DatedPrices(Prices.load()).tariff(asked, at)
+    assert cost == Decimal("0.054399")
+    assert tariff == prices.tariff(asked, at)
+    assert tariff is not None
+    assert tariff.input == Decimal("0.000004125"), "3.75, and a tenth more"
 
 
 def test_no_price_has_more_than_twelve_fractional_digits() -> None:

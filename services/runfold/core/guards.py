@@ -4,8 +4,8 @@ from decimal import Decimal
 
 from runfold.core.decisions import Finish, Suspend
 from runfold.core.events import OnBudget, Reason, Status
+from runfold.core.money import EXACT, add
 from runfold.core.run import Run
-from runfold.core.spending import add
 
 
 def ended(run: Run, now: int, since: int) -> Finish | Suspend | None:
@@ -72,10 +72,10 @@ def money_spent(run: Run) -> str:
     assert known is not None
     assert most is not None
     assert ceiling is not None
-    more = f", and up to {_usd(most - known)} by calls whose end is not known" if most > known else ""
+    more = f", and up to {_usd(EXACT.subtract(most, known))} by calls whose end is not known" if most > known else ""
     return f"{_usd(known)} of {_usd(ceiling)} USD are spent{more}"
 
 
 def _usd(amount: Decimal) -> str:
     """Without the zeros that the log's fixed scale adds."""
-    return f"{amount.normalize():f}"
+    return f"{amount.normalize(EXACT):f}"

@@ -6,15 +6,14 @@ is new in a prompt can: the first input, the answer before, tool results.
 """
 
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Decimal
 
 from runfold.core import guards
 from runfold.core.decisions import Finish, Suspend
+from runfold.core.money import EXACT
 from runfold.core.run import Run
 
 LEAST_ANSWER = 16  # tokens; an answer with less room says nothing and pays for its prompt
-
-_EXACT = Context(prec=100, traps=[])
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,8 @@ class Tariff:
     output: Decimal
 
     def cost(self, prompt: int, answer: int) -> Decimal:
-        return _EXACT.add(_EXACT.multiply(self.input, Decimal(prompt)), _EXACT.multiply(self.output, Decimal(answer)))
+        """US dollars, of so many tokens of each."""
+        return EXACT.add(EXACT.multiply(self.input, Decimal(prompt)), EXACT.multiply(self.output, Decimal(answer)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def reserve(run: Run, room: int, tariff: Tariff | None) -> Reservation | Finish 
     if limits.cost_ceiling is not None and tariff is not None:
         tokens = min(tokens, affordable(run, limits.cost_ceiling, tariff, room))
         if tokens < least:
-            needed = tariff.cost(run.prompt, least).normalize()
+            needed = tariff.cost(run.prompt, least).normalize(EXACT)
             return guards.breach(run, f"{guards.money_spent(run)}; the next call may take {needed:f} at least")
     return Reservation(tokens, None if tariff is None else tariff.cost(run.prompt, tokens))
 
@@ -57,7 +57,7 @@ def reserve(run: Run, room: int, tariff: Tariff | None) -> Reservation | Finish 
 def affordable(run: Run, ceiling: Decimal, tariff: Tariff, room: int) -> int:
     """Output tokens, up to ``room``, that the ceiling leaves after the prompt; below zero: not even the prompt is."""
     assert run.cost_at_most is not None, "a run with a ceiling and an unknown cost is stopped before"
-    left = _EXACT.subtract(_EXACT.subtract(ceiling, run.cost_at_most), tariff.cost(run.prompt, 0))
+    left = EXACT.subtract(EXACT.subtract(ceiling, run.cost_at_most), tariff.cost(run.prompt, 0))
     if left < 0:
         return -1
-    return room if tariff.output * room <= left else int(_EXACT.divide_int(left, tariff.output))
+    return room if EXACT.multiply(tariff.output, Decimal(room)) <= left else int(EXACT.divide_int(left, tariff.output))

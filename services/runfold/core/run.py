@@ -48,8 +48,9 @@ from runfold.core.events import (
     ToolStepStarted,
     Usage,
 )
+from runfold.core.money import add
 from runfold.core.replacing import replace
-from runfold.core.spending import add, unheard, wasted
+from runfold.core.spending import unheard, wasted
 
 NO_USAGE = Usage()
 NO_LIMITS = Limits()

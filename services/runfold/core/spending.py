@@ -4,21 +4,14 @@ Where the API said what a failed attempt used, it is wasted. What it may have us
 call whose end nobody heard, is *unsettled*: at most that has been spent, too.
 """
 
-from decimal import Context, Decimal
 from typing import TYPE_CHECKING
 
 from runfold.core.events import ModelStepFailed, Reason
+from runfold.core.money import add
 from runfold.core.replacing import replace
 
 if TYPE_CHECKING:
     from runfold.core.run import Run
-
-_EXACT = Context(prec=100, traps=[])  # of our own: a tool may have changed the one of its thread
-
-
-def add(one: Decimal | None, other: Decimal | None) -> Decimal | None:
-    """The exact sum of two amounts; not known where one of them is not."""
-    return None if one is None or other is None else _EXACT.add(one, other)
 
 
 def unheard(run: "Run") -> "Run":

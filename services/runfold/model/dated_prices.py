@@ -7,6 +7,7 @@ from decimal import Decimal
 from functools import lru_cache
 
 from runfold.core.events import AgentDefinition, Usage
+from runfold.core.money import EXACT
 from runfold.core.reserving import Tariff
 from runfold.model.pricing import Prices, Rates
 
@@ -30,7 +31,7 @@ class DatedPrices:
         rates = self._prices.highest(model, on, _asked(options_json))
         if rates is None:
             return None
-        return Tariff(input=_dearest(rates, cache_ttl).scaleb(-6), output=rates.output.scaleb(-6))
+        return Tariff(input=_dearest(rates, cache_ttl).scaleb(-6, EXACT), output=rates.output.scaleb(-6, EXACT))
 
 
 def _dearest(rates: Rates, cache_ttl: str) -> Decimal:

@@ -5,20 +5,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import date
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, Decimal, localcontext
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from runfold.core.errors import ConfigError
 from runfold.core.events import Usage
+from runfold.core.money import EXACT
 
 STANDARD = "standard"
 
 _DATED = re.compile(r"-\d{8}$")  # of a model id: claude-haiku-4-5-20251001 costs what claude-haiku-4-5 costs
 _AMOUNT = re.compile(r"\d{1,9}(\.\d{1,6})?")  # six digits, so that the price of one token has no more than twelve
 _FINEST = Decimal(1).scaleb(-12)  # what the log can hold
-_EXACT = Context(prec=100, traps=[])
 
 Factors = Mapping[str, Mapping[str, Decimal]]  # by modifier and its value: what multiplies the whole cost
 
@@ -34,14 +34,16 @@ class Rates:
     output: Decimal
 
     def cost(self, usage: Usage) -> Decimal:
-        total = (
-            usage.input_tokens * self.input
-            + usage.cache_write_5m_tokens * self.cache_write_5m
-            + usage.cache_write_1h_tokens * self.cache_write_1h
-            + usage.cache_read_tokens * self.cache_read
-            + usage.output_tokens * self.output
-        )
-        return total.scaleb(-6)
+        """US dollars."""
+        with localcontext(EXACT):
+            total = (
+                usage.input_tokens * self.input
+                + usage.cache_write_5m_tokens * self.cache_write_5m
+                + usage.cache_write_1h_tokens * self.cache_write_1h
+                + usage.cache_read_tokens * self.cache_read
+                + usage.output_tokens * self.output
+            )
+            return total.scaleb(-6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Prices:
         rates = next((price.rates for price in listed if price.holds(prompt)), None)
         if rates is None or factor is None:
             return None
-        return _EXACT.multiply(rates.cost(usage), factor).quantize(_FINEST, ROUND_CEILING, _EXACT)
+        return EXACT.multiply(rates.cost(usage), factor).quantize(_FINEST, ROUND_CEILING, EXACT)
 
     def highest(self, model: str, on: date, modifiers: Mapping[str, str]) -> Rates | None:
         """The rates of a day that no answer with these modifiers exceeds, however long its prompt; None: no known price."""
@@ -102,7 +104,7 @@ class Prices:
         if not listed or factor is None:
             return None
         names = [field.name for field in fields(Rates)]
-        return Rates(**{name: factor * max(getattr(price.rates, name) for price in listed) for name in names})
+        return Rates(**{name: EXACT.multiply(factor, max(getattr(price.rates, name) for price in listed)) for name in names})
 
     def _in_force(self, model: str, on: date, modifiers: Mapping[str, str]) -> list[Price]:
         """Those that an answer of that day can have, by `_precedence`: what stands behind a price for all prompts never holds."""
@@ -119,7 +121,7 @@ class Prices:
             factor = Decimal(1) if name == "speed" else self._factors.get(name, {}).get(value)
             if factor is None:
                 return None
-            product *= factor
+            product = EXACT.multiply(product, factor)
         return product
 
 
