@@ -178,6 +178,22 @@ async def test_b04_v2_a_restart_resets_no_budget(turn: int) -> None:
         assert asked_within(scene, 1000, 400) == [1000, 300], "B04.2"
 
 
+async def test_b04_v2_a_call_that_dies_with_its_worker_counts_as_it_was_reserved() -> None:
+    """It may have been paid for: the next attempt gets what is left then, and the totals hold no guess."""
+    held = Script().then_text("lost", 300, 100).held("model")
+    async with stage(held) as scene:
+        scene.serve(max_tokens=700)
+        scene.start()
+        id_ = await scene.submit(token_budget=1000)
+        await scene.api.until_held("model")
+        await scene.restart()
+        await scene.api.until(lambda: scene.api.hits() == 2)
+        scene.api.release("model")
+        run = await scene.settled(id_)
+        assert [hit.body["max_tokens"] for hit in scene.api.requests] == [700, 300], "B04.2"
+        assert (run.status, run.spent, run.unsettled) == (Status.SUCCEEDED, 400, 700)
+
+
 async def test_b04_v3_nothing_left_is_not_unlimited() -> None:
     async with stage(SPENDING) as scene:
         scene.serve(recording(scene.ledger, "act"))
