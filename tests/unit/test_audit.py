@@ -200,6 +200,16 @@ FORGERIES: dict[str, tuple[str, int, Callable[[], Sequence[Delivery]]]] = {
     "more than the budget leaves": (
         "budget_is_reserved", 5, lambda: model(begun().answers(text("…"), stop_reason="pause_turn", usage=SPENT))
     ),
+    "a lost call is forgotten": (
+        "budget_is_reserved",
+        5,
+        lambda: model(begun().started_model(9_000).taken_over(), reserved_tokens=1_001, attempt=2, epoch=4),
+    ),
+    "the prompt that comes again is forgotten": (
+        "budget_is_reserved",
+        5,
+        lambda: model(begun().answers(text("…"), stop_reason="pause_turn", input_tokens=4_000), reserved_tokens=2_000),
+    ),
     "nothing reserved": ("budget_is_reserved", 3, lambda: model(begun(), reserved_tokens=0)),
     "another conversation is sent": ("prefix_is_the_conversation", 3, lambda: model(begun(), prefix_digest="0" * 64)),
     "a tool of a truncated turn": (

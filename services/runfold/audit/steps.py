@@ -97,9 +97,9 @@ def turn_before_is_complete(trace: Trace, event: ModelStepStarted) -> str | None
 
 
 def budget_is_reserved(trace: Trace, event: ModelStepStarted) -> str | None:
-    """A model step reserves at least one token and no more than what is left of the token budget."""
+    """A model step reserves at least one token, and no more than the budget leaves beside the last prompt and lost calls."""
     budget = trace.limits.token_budget
-    left = None if budget is None else budget - trace.spent
+    left = None if budget is None else budget - trace.spent - trace.unheard(event.seq) - trace.prompt
     if event.reserved_tokens >= 1 and (left is None or event.reserved_tokens <= left):
         return None
     return f"{event.reserved_tokens} tokens are reserved, {'any number' if left is None else left} left"

@@ -50,6 +50,7 @@ class Step:
     open: bool = False
     over: bool = False
     repeatable: bool = True
+    reserved: int = 0  # output tokens of a model step's newest attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ class Trace:
     answer: Answer | None = None
     usage: Usage = field(default_factory=Usage)
     wasted: int = 0  # tokens
+    unsettled: int = 0  # tokens that calls may have used at most whose end is not in the log
+    prompt: int = 0  # tokens of the last one that was answered: the next begins with it
     cost: Decimal | None = Decimal(0)
     suspended: Reason | None = None
     waiting: str | None = None  # tool_use id that the suspension is about
@@ -91,8 +94,13 @@ class Trace:
 
     @property
     def spent(self) -> int:
-        """Tokens that count against the budget."""
-        return self.usage.total + self.wasted
+        """Tokens that count against the budget, without an attempt that is open."""
+        return self.usage.total + self.wasted + self.unsettled
+
+    def unheard(self, seq: int) -> int:
+        """Tokens that the open attempt of a model step may have used at most, should nobody hear its end."""
+        step = self.steps.get(seq)
+        return self.prompt + step.reserved if step is not None and step.call is None and step.open else 0
 
     def fold(self, record: Record) -> bool:
         """Carry the fold along; whether the record changed it. Snapshots are passed over: they are what is to be checked."""
@@ -111,7 +119,9 @@ class Trace:
         match record.event:
             case ModelStepStarted() as event:
                 self.model_seq = max(self.model_seq, event.seq)
+                self.unsettled += self.unheard(event.seq)
                 self._begin(event, None)
+                self.steps[event.seq].reserved = event.reserved_tokens
             case ToolStepStarted() as event:
                 self._begin(event, (event.model_seq, event.tool_use_id))
                 self.steps[event.seq].repeatable = event.repeatable
@@ -120,8 +130,8 @@ class Trace:
                 self._pay(event)
                 self.answer = Answer(event.seq, event.stop_reason, _uses(event))
             case ModelStepFailed() as event:
+                self._waste(event)
                 self._end(event, over=event.retry_at is None)
-                self.wasted += event.usage.total if event.usage else 0
             case ToolStepFinished() as event:
                 self._end(event, over=True)
             case RunStarted():
@@ -158,6 +168,7 @@ class Trace:
         changed = {name: getattr(event, name) for name in ("token_budget", "cost_ceiling", "max_steps")}
         self.limits = replace(self.limits, **{name: value for name, value in changed.items() if value is not None})
         for seq, step in self.steps.items():
+            self.unsettled += self.unheard(seq)
             if step.call is None and (self.answer is None or seq > self.answer.seq):
                 step.open = step.over = False
             elif step.call is not None and step.call[1] == self.waiting and not step.over:
@@ -165,8 +176,17 @@ class Trace:
             elif aborted:
                 step.epoch = -1
 
+    def _waste(self, event: ModelStepFailed) -> None:
+        if event.usage is not None:
+            reserved = self.steps[event.seq].reserved if event.seq in self.steps else 0
+            self.wasted += event.usage.total
+            self.unsettled += max(reserved - event.usage.output_tokens, 0)
+        elif event.reason is Reason.MODEL_TIMEOUT:
+            self.unsettled += self.unheard(event.seq)
+
     def _pay(self, event: ModelStepCompleted) -> None:
         self.usage += event.usage
+        self.prompt = event.usage.total - event.usage.output_tokens
         self.cost = None if self.cost is None or event.cost is None else _EXACT.add(self.cost, event.cost)
 
 
