@@ -1,6 +1,6 @@
 """A model whose answer arrives as a stream: events in, one answer out.
 
-What happens *during* a call (clocks, and what a live view needs) wraps the events; what happens to a call as a whole (retries)
+What happens *during* a call (clocks) wraps the events, a live view hears them; what happens to a call as a whole (retries)
 wraps `complete`.
 """
 
