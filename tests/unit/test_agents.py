@@ -234,3 +234,8 @@ def test_front_door_knows_its_names_only() -> None:
     assert [getattr(runfold, name).__name__ for name in runfold.__all__] == runfold.__all__
     with pytest.raises(AttributeError, match="no attribute 'Agents'"):
         runfold.Agents  # noqa: B018
+
+
+def test_an_app_names_its_agents() -> None:
+    """A run that asks for another one is told of these."""
+    assert str(App([Agent("one", model="m"), Agent("two", model="m")])) == "one, two"

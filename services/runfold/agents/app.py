@@ -35,8 +35,11 @@ class App:
         found = self._executors.get(self._served.get(agent, ""))
         return found or Executor(Registry(), self._threads, f"This worker has no agent {agent[:80]!r}. ")
 
+    def __str__(self) -> str:
+        return ", ".join(self.agents)
+
     def __repr__(self) -> str:
-        return f"<app of {', '.join(self.agents)}>"
+        return f"<app of {self}>"
 
 
 def _by_name(agents: Iterable[Agent]) -> dict[str, Agent]:

@@ -112,7 +112,7 @@ class Planner:
         except ConfigError as error:
             return self._finish(Finish(Status.FAILED, Reason.CONFIG, str(error)[:500]), run)
         if definition is None:
-            detail = f"this worker serves no agent {request.agent[:100]!r}"
+            detail = f"this worker serves no agent {request.agent[:100]!r}, only {agents}"
             return self._finish(Finish(Status.FAILED, Reason.UNKNOWN_AGENT, detail), run)
         if request.limits.cost_ceiling is not None and self.resources.pricing.tariff(definition, run.requested_at) is None:
             detail = f"the run has a cost ceiling and model {definition.model[:100]!r}, as its agent asks it, has no known price"

@@ -15,7 +15,7 @@ from runfold.worker.slots import Slots
 
 
 class Agents(Protocol):
-    """The agents this worker serves."""
+    """The agents this worker serves. ``str`` of it names them."""
 
     def definition(self, agent: str, *, model: str | None = None, max_tokens: int | None = None) -> AgentDefinition | None:
         """The agent as a new run is to have it, with what its request overrides. None: there is no such agent here.
