@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 
 from runfold.core import snapshot
 from runfold.core.events import RunSnapshotted
+from runfold.core.run import Run
 from runfold.core.shard import Shard
 from runfold.worker.flow import Flow
 from runfold.worker.size import fits
@@ -75,14 +76,23 @@ class Carrier:
             self._looked_at, self._looked_at_bytes = shard.next_offset, self._bytes
             state = sum(len(run.messages) + OVERHEAD for run in shard.runs.values())
             self._limit = max(BEHIND, FACTOR * state)
-            held = sum(len(message.content_json) for run in shard.runs.values() for message in run.messages)
-            self._limit_bytes = max(BEHIND_BYTES, FACTOR * (held + OVERHEAD_BYTES * len(shard.runs)))
+            self._limit_bytes = max(BEHIND_BYTES, FACTOR * sum(map(_size, shard.runs.values())))
             self._forget(next(iter(shard.runs.values())).fold_from)
 
     def _forget(self, oldest: int) -> None:
         """No run asks for marks before the one that ``oldest`` needs."""
         unused = max(0, bisect_right(self._marks, oldest) - 1)
         del self._marks[:unused], self._sizes[:unused]
+
+
+def _size(run: Run) -> int:
+    """Bytes of a run's snapshot, about. What is left out here could make all snapshots longer than the limit: an endless tail."""
+    texts = [run.request.input, *(message.content_json for message in run.messages)]
+    texts += [text for call in run.calls for text in (call.input_json, call.content_json)]
+    if run.started is not None:
+        definition = run.started.definition
+        texts += [definition.system_json, definition.tools_json, definition.options_json]
+    return OVERHEAD_BYTES + sum(len(text) if text.isascii() else 3 * len(text) for text in texts)
 
 
 def _snapshot(flow: Flow, epoch: int) -> RunSnapshotted:
