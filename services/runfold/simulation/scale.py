@@ -13,6 +13,7 @@ SMALL: tuple[tuple[ModuleType, str, int], ...] = (
     (carrier, "BEHIND_BYTES", 20_000),
     (carrier, "FACTOR", 1),
     (carrier, "LOOK_EVERY", 10),
+    (carrier, "MARK_EVERY", 1_000),
     (lane, "MOST_BYTES", 20_000),
     (lane, "MOST_EVENTS", 4),
 )
