@@ -12,9 +12,9 @@ from runfold.api.closed import Closed
 from runfold.api.grammar import Detail
 from runfold.api.problems import Problem
 from runfold.api.reads import Reads, in_time
-from runfold.api.rows import Row
+from runfold.api.refusals import refuse_lost, unknown
 from runfold.core.errors import LogUnavailable
-from runfold.core.events import Reason, RunCancelRequested, Status
+from runfold.core.events import RunCancelRequested, Status
 from runfold.ports import Commands
 
 REQUESTED_BY = "api"
@@ -43,13 +43,3 @@ async def cancel(run_id: str, said: Cancellation, commands: Commands, reads: Rea
     )
     await in_time(commands.send(command), LogUnavailable)
     return status, True
-
-
-def refuse_lost(row: Row) -> None:
-    """409 for a run whose owner could not even read the command."""
-    if row["reason"] == Reason.HISTORY_LOST:
-        raise Problem(409, "history_lost", f"nobody can carry this run: {row['detail']}", id=row["id"], status=row["status"])
-
-
-def unknown(run_id: str) -> Problem:
-    return Problem(404, "run_not_found", f"there is no run {run_id}: neither in the projection nor in the log behind it")

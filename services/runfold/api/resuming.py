@@ -8,11 +8,12 @@ import uuid
 
 from pydantic import Field
 
-from runfold.api.cancelling import REQUESTED_BY, refuse_lost, unknown
+from runfold.api.cancelling import REQUESTED_BY
 from runfold.api.closed import Closed
 from runfold.api.grammar import Detail, Steps, Tokens, Usd
 from runfold.api.problems import Problem
 from runfold.api.reads import Reads, in_time
+from runfold.api.refusals import refuse_lost, unknown
 from runfold.core.errors import LogUnavailable
 from runfold.core.events import RunResumeRequested, Status
 from runfold.ports import Commands

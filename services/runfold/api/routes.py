@@ -7,12 +7,13 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import AfterValidator
 
 from runfold.api import strict_json
-from runfold.api.cancelling import Cancellation, cancel, unknown
+from runfold.api.cancelling import Cancellation, cancel
 from runfold.api.closed import Closed
 from runfold.api.idempotency import HEADER, LONGEST_KEY, Submissions, check_key
 from runfold.api.pages import Filters, check_repeated, cursor_after, position
 from runfold.api.problems import Problem
 from runfold.api.reads import Reads, in_time
+from runfold.api.refusals import unknown
 from runfold.api.resuming import Resumption, resume
 from runfold.api.run_ids import PATTERN, canonical
 from runfold.api.submission import Submission
