@@ -36,7 +36,7 @@ class Settings(BaseSettings):
     registry_url: str = ""  # a Confluent-compatible schema registry; empty: single-object encoding
     kafka: dict[str, Any] = Field(default_factory=dict)  # JSON; passed to every Kafka client (security.protocol, sasl.*, ssl.*)
     session_timeout_ms: int = Field(6000, ge=500)  # how long a lost machine keeps its partitions
-    heartbeat_ms: int = Field(500, ge=50)  # also how soon a planned hand-over is heard of
+    heartbeat_ms: int = Field(250, ge=50)  # also how soon a planned hand-over is heard of: runs stand still until then
     transaction_timeout_ms: int = Field(10_000, ge=1000)  # of the broker, for what nobody ended
     min_retention_ms: int | None = Field(None, ge=1)  # the topic may forget after this or later; None: never
     # the projection

@@ -202,7 +202,7 @@ async def ground(
     partitions: int = 12,
     replication: int = 1,
     session_ms: int = 6000,
-    heartbeat_ms: int = 500,
+    heartbeat_ms: int = 250,
     lean: bool = True,
 ) -> AsyncIterator[Ground]:
     """A fresh topic and everything but the workers, which are `lean` or the real size. At the end no process is left."""

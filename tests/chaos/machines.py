@@ -9,7 +9,7 @@ from tests.chaos.ground import Ground, ground
 from tests.chaos.load import Plan
 
 TARGETS = {6000: 8.0, 1500: 3.0}  # seconds, by session timeout in ms
-HEARTBEATS = {6000: 500, 1500: 200}
+HEARTBEATS = {6000: 250, 1500: 200}
 
 
 async def lose_machines(bootstrap: str, root: Path, seed: int, losses: int, session_ms: int) -> Report:

@@ -48,7 +48,7 @@ class Teller(PureWorker):
     def check_request(self, decision: CallModel) -> None:
         start = self.history.started_model(decision.max_tokens).records[-1].event
         assert isinstance(start, ModelStepStarted)
-        body = arguments(_request(self.run, start))
+        body = arguments(_request(self.run, start, None))
         json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
         turn = sum(message["role"] == "assistant" for message in body["messages"])
         assert self.checker.complaint(body, pauses(self.history)) is None

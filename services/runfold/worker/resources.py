@@ -64,7 +64,7 @@ class Resources:
     max_model_calls: int = 256
     max_tool_calls: int = 256
     echo_seconds: float = 5.0  # an append that is not read back by then is uncertain; a marker: without any record before it
-    beat_seconds: float = 0.5  # the group's heartbeat
+    beat_seconds: float = 0.25  # the group's heartbeat
     silence_seconds: float = 3.0  # a grant older than this starts nothing new
     overlap: bool = False  # whether what is harmless to repeat begins while the commit that led to it is under way
     draw: Callable[[], float] = random.random
