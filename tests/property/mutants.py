@@ -62,7 +62,7 @@ def folds_from_the_wrong_place(patch: pytest.MonkeyPatch) -> None:
             partition._reading = await partition.resources.log.read(partition.number, partition._inherited.next)
             partition._spawn(partition._read(partition._reading))
 
-    patch.setattr(Partition, "begin_reading", from_next)
+    patch.setattr(Partition, "fenced", from_next)
 
 
 def promises_too_much(patch: pytest.MonkeyPatch) -> None:

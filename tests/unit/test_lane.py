@@ -128,7 +128,7 @@ class World:
     def position(self) -> Position:
         return Position(self.next, 0)
 
-    async def begin_reading(self) -> None:
+    async def fenced(self) -> None:
         if len(self._tasks) == 1:
             self._tasks.append(asyncio.create_task(self._read()))
 

@@ -26,6 +26,8 @@ class House:
         self.held = 0  # commits that start this step, or a later one, wait
         self.refused = 0  # the next such commit fails
         self.released = asyncio.Event()
+        self.tools_end = asyncio.Event()
+        self.tools_end.set()
         self.called: list[str] = []
         self._changed = asyncio.Event()
         self.engine: Engine | None = None
@@ -45,6 +47,7 @@ class House:
     def start(self, side_effect: SideEffect = SideEffect.READ, overlap: bool = True) -> Engine:
         async def body(request: ToolCallRequest) -> ToolResult:
             self._call(f"tool {request.seq}")
+            await self.tools_end.wait()
             return done("seen")
 
         def answer(request: ModelRequest) -> ModelAnswer:
@@ -153,10 +156,15 @@ async def test_a_drain_lets_a_call_that_runs_ahead_finish(house: House) -> None:
     house.held = 4
     engine = house.start()
     run_id = await house.request()
+    await house.until_called("model 3")
+    house.tools_end.clear()
     await house.until_called("tool 4")
     engine.grant([], house.broker.group.proof("group"), leaving=[0])
     await ticks()
     house.released.set()
+    await ticks()
+    assert engine.worker.held == {0}
+    house.tools_end.set()
     async with asyncio.timeout(10):
         while engine.worker.held:  # noqa: ASYNC110 - a worker tells nobody when it holds nothing any more
             await asyncio.sleep(0.005)

@@ -11,7 +11,7 @@ SMALL: tuple[tuple[ModuleType, str, int], ...] = (
     (shard, "OVERLAP", 20),
     (carrier, "BEHIND", 30),
     (carrier, "BEHIND_BYTES", 20_000),
-    (carrier, "FACTOR", 1),
+    (carrier, "FACTOR", 2),
     (carrier, "LOOK_EVERY", 10),
     (carrier, "MARK_EVERY", 1_000),
     (lane, "MOST_BYTES", 20_000),

@@ -29,7 +29,7 @@ class Owner(Protocol):
 
     def position(self) -> Position: ...
 
-    async def begin_reading(self) -> None:
+    async def fenced(self) -> None:
         """Called after each fence, before its marker: learn where the owners before us have left the group's position."""
         ...
 
@@ -96,7 +96,7 @@ class Lane:
             appender: Appender | None = None
             try:
                 appender = await self.resources.log.fence(self.partition)  # 1. nobody before us can commit any more
-                await self.owner.begin_reading()
+                await self.owner.fenced()
                 await self._commit(appender, [self._mark()])  # 2. read back, it proves that the fold is complete
                 self._backoff, self._served = BACKOFF_SECONDS[0], True
                 await self._serve(appender)  # 3. only now act

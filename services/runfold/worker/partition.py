@@ -157,7 +157,7 @@ class Partition:
         reached = max(self._inherited.next, self._poison.before(self.shard.next_offset))
         return Position(reached, min(reached, max(self._inherited.low, self.gaps.low)))
 
-    async def begin_reading(self) -> None:
+    async def fenced(self) -> None:
         found, before = await self.resources.log.position(self.number), self._inherited
         self._inherited = Position(max(before.next, found.next), max(before.low, found.low))  # others may have owned it meanwhile
         if self._reading is None:
