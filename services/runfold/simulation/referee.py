@@ -5,7 +5,8 @@ The log must keep what `runfold.audit` checks. Beside that:
 L1  the group's offset never goes backwards, and a fold from its low watermark misses nothing of an open run
 L2  a record written in an owner's name under an old lease changes nothing
 W1  no model or tool is called before its step's start is in the log; each attempt is called once, by the worker that wrote it.
-    In a world that overlaps, one call of a run may be ahead of the log if it is harmless: of the model, of a tool that reads
+    In a world that overlaps, one call of a run may be ahead of the log if it is harmless: of the model, of a tool that reads;
+    also one of an owner that was frozen and does not know yet that it is none
 W2  who holds the newest lease calls no model for a step that has its answer, and sends the conversation that the log folds to
 W3  a tool that cannot be repeated runs at most once, unless a person resumed the run
 W4  nobody fights for a partition: no worker fences one more than `FENCES` times within `FENCE_SECONDS`
@@ -197,7 +198,7 @@ class Referee:
     def _call(self, attempt: Attempt, what: str, harmless: bool) -> Run | None:
         who, writer = current_process().name, self._writers.get(attempt)
         self._note(f"{who} calls {what} for {attempt}")
-        if writer is None and self._overlap and harmless:
+        if writer != who and self._overlap and harmless and (writer is None or self._is_stale(who, attempt[0])):
             self._run_ahead(who, attempt, what)
         elif writer is None:
             self._complain(f"W1: {who} calls {what} for {attempt}, whose start is not in the log")
@@ -209,6 +210,11 @@ class Referee:
             self._complain(f"W5: {who} calls {what} for {attempt}; its keeper spoke last at {self._granted[who]:.3f} s")
         self._called[attempt] += 1
         return self.run(attempt[0])
+
+    def _is_stale(self, who: str, run_id: str) -> bool:
+        """Whether a process has lost a run's partition, perhaps without knowing: it runs ahead of a log that it cannot write."""
+        run = self.run(run_id)
+        return run is not None and self.books[run.partition].owner != who
 
     def _run_ahead(self, who: str, attempt: Attempt, what: str) -> None:
         before = self._ahead.get((who, attempt[0]))
