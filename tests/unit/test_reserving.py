@@ -126,6 +126,12 @@ def test_waste_counts_against_the_ceiling_and_is_no_answers_cost() -> None:
     assert "not known" in stopped(at("9").failed_model(Reason.CONNECTION, retry_in=0, usage=usage, cost=None).after(1))
 
 
+@pytest.mark.parametrize("status", [Status.CANCELLED, Status.TIMED_OUT])
+def test_a_call_that_the_end_of_its_run_cut_off_may_have_been_paid_for(status: Status) -> None:
+    run = given().started().started_model(600, reserved_cost=Decimal("0.012")).finished(status, Reason.CANCEL).run
+    assert (run.spent, run.unsettled, run.unsettled_cost, run.spent_at_most) == (0, 600, Decimal("0.012"), 600)
+
+
 def test_a_resumption_forgives_starts_and_no_money() -> None:
     history = given(token_budget=1_000).started().started_model(1_000).taken_over().suspended(Reason.BUDGET)
     resumed = RunResumed(

@@ -474,6 +474,7 @@ def _consume(run: Run, command_id: str) -> Run:
 def _finished(run: Run, event: RunFinished, at: int) -> Run:
     if not event.status.final:
         return run  # it says that the run ended, and not how
+    run = unheard(run)  # a call that the end cut off
     return replace(
         run,
         status=event.status,
@@ -483,5 +484,6 @@ def _finished(run: Run, event: RunFinished, at: int) -> Run:
         waiting_tool_use_id=None,
         finished_at=at,
         verdict=None,
+        step=replace(run.step, open=False, reserved=0, reserved_cost=Decimal(0)),
         inbox=tuple(command for command in run.inbox if command.command_id != event.command_id),
     )

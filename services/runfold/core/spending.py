@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def unheard(run: "Run") -> "Run":
-    """The attempt that is open died with its worker, and may have been paid for."""
+    """The attempt that is open died with its worker, or was cut off by the run's end, and may have been paid for."""
     return _unsettled(run, run.prompt + run.step.reserved) if run.step.open else run
 
 

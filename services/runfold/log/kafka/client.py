@@ -56,6 +56,8 @@ def owner(settings: Settings, partition: int) -> ClientConfig:
     }
     fixed = {
         "logger": _log,  # being fenced is fatal to a producer, and it would say so on stderr
+        "enable.idempotence": True,
+        "acks": "all",
         "transactional.id": transactional_id(settings, partition),
         "transaction.timeout.ms": timeout,
         "linger.ms": 0,
