@@ -10,7 +10,7 @@ from tests.chaos.load import Plan
 from tests.chaos.watcher import Lease
 
 TARGET = 2.0  # seconds that a run may stand still beyond its step
-WORKERS, SURGE = 3, 2  # so many at rest, and so many more while old ones are replaced
+WORKERS, SURGE = 3, 1  # so many at rest, and so many more while old ones are replaced
 
 
 async def restart_workers(bootstrap: str, root: Path, seed: int, restarts: int) -> Report:
