@@ -38,6 +38,7 @@ class Deployment:
         self.settings = chosen
         self._environment: dict[str, str] = {}
         self._processes: dict[str, GuardedProcess] = {}
+        self.metrics_ports: dict[str, int] = {}  # by name of the process, where RUNFOLD_METRICS_PORT asks for them
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -71,10 +72,11 @@ class Deployment:
         return ready.read_text()
 
     def start_projector(self) -> GuardedProcess:
-        return self.start("projector", "projector")
+        return self.start("projector", "projector", environment=self._metrics("projector"))
 
     def start_worker(self, name: str, app: str, environment: Mapping[str, str] = {}) -> GuardedProcess:
-        return self.start(name, "worker", "--app", app, "--name", name, environment=environment)
+        given = {**self._metrics(name), **environment}
+        return self.start(name, "worker", "--app", app, "--name", name, environment=given)
 
     def start_scripted_model(self, script: Script) -> str:
         """A Messages API that answers from a script; its URL."""
@@ -95,6 +97,13 @@ class Deployment:
         """Raises `StackError`, with the end of its log, when one of our processes has ended."""
         for process in self._processes.values():
             process.check_alive()
+
+    def _metrics(self, name: str) -> dict[str, str]:
+        """RUNFOLD_METRICS_PORT is one process's own here: the first takes it, each further one the next; again, the same."""
+        if not self.settings.metrics_port:
+            return {}
+        port = self.metrics_ports.setdefault(name, self.settings.metrics_port + len(self.metrics_ports))
+        return {"RUNFOLD_METRICS_PORT": str(port)}
 
     def _spawn(self, name: str, words: list[str], environment: Mapping[str, str] = {}) -> GuardedProcess:
         log = self.root / f"{name}.log"

@@ -73,6 +73,8 @@ def _say_where(deployment: Deployment, url: str) -> None:
     console.print(f"API         {url}   (runfold submit 'hello' --watch --api {url})")
     console.print(f"Kafka       export RUNFOLD_BOOTSTRAP={deployment.settings.bootstrap}")
     console.print(f"PostgreSQL  export RUNFOLD_DSN={deployment.settings.dsn}")
+    for name, metrics in deployment.metrics_ports.items():
+        console.print(f"metrics     http://{deployment.settings.host}:{metrics}/metrics   ({name})")
     console.print(f"logs        {deployment.root}\nCtrl-C stops everything; the data stays.")
 
 
