@@ -119,6 +119,16 @@ def test_what_goes_wrong_says_why_and_what_comes_next(caplog: pytest.LogCaptureF
     ]
 
 
+def test_a_tool_that_fails_says_why_on_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    history = given().started().answers(tool_use("a", "boom"), tool_use("b", "boom"))
+    history = history.finished_tool("a", "KeyError: 'x'", ToolStatus.ERROR).finished_tool("b", "y" * 999, ToolStatus.ERROR)
+    Observed().shown(history)
+    ended = [message for message in caplog.messages if " error " in message]
+    assert ended[0] == "worker-A run=6f1c0a52 seq=2 TOOL boom id=a error 10ms: KeyError: 'x'"
+    assert ended[1].endswith("error 10ms: " + "y" * 300 + "…")
+
+
 def test_a_run_that_came_from_another_worker_says_where_it_stands(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     observed = Observed("worker-B")

@@ -1,6 +1,7 @@
 """Calls as the worker makes them: unknown tools (T05), tools that changed under an open run (T08), and what a tool is told."""
 
 import asyncio
+import logging
 import time
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from runfold.core.events import ToolStatus
 from runfold.ports import ToolPolicy
-from runfold.tools import ToolContext, tool
+from runfold.tools import ToolContext, ToolError, tool
 
 from .tool_calls import call, executor, request, text
 
@@ -137,3 +138,36 @@ async def batch(runner: Any, wanted: Any) -> float:
     for _ in range(50):
         await runner.call(wanted)
     return (time.perf_counter() - start) / 50
+
+
+@tool(side_effect="none")
+def breaks() -> None:
+    raise KeyError("no such ticket")
+
+
+@tool(side_effect="none")
+async def breaks_on_the_loop() -> None:
+    raise KeyError("no such ticket")
+
+
+@tool(side_effect="none")
+def refuses() -> None:
+    raise ToolError("ask for another ticket")
+
+
+async def test_author_of_a_tool_that_breaks_finds_where_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """With run and step; the model still gets type and message alone."""
+    for broken in (breaks, breaks_on_the_loop):
+        caplog.clear()
+        assert text(await call(broken)) == "KeyError: 'no such ticket'"
+        [record] = caplog.records
+        assert (record.name, record.levelno) == ("runfold.tool", logging.WARNING)
+        assert record.getMessage() == f"run=run-1 seq=2 tool {broken.name} raised KeyError"
+        assert vars(record)["runfold.run.id"] == "run-1"
+        assert vars(record)["runfold.step.seq"] == 2
+        assert 'raise KeyError("no such ticket")' in caplog.text
+
+
+async def test_what_a_tool_says_on_purpose_is_no_fault_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    assert text(await call(refuses)) == "ask for another ticket"
+    assert caplog.records == []

@@ -1,5 +1,6 @@
 """The worker's observer: each thing that happens as a log line for people and as numbers for Prometheus."""
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from runfold.core.events import (
     RunRequested,
     RunSuspended,
     Status,
+    ToolStatus,
     ToolStepFinished,
     ToolStepStarted,
     Unreadable,
@@ -32,6 +34,7 @@ log = logging.getLogger("runfold.step")
 lease_log = logging.getLogger("runfold.lease")
 
 NAME_LENGTH = 100  # of what a model or a user calls things, as far as a line shows it
+MESSAGE_LENGTH = 300  # of what a tool says of its failure
 COMMANDS = frozenset(kind.__name__.encode() for kind in get_args(Command))
 OPEN = (Status.QUEUED, Status.RUNNING, Status.SUSPENDED)
 
@@ -75,7 +78,8 @@ class Watch:
                 self.metrics.step.labels("tool", event.status.lower()).observe(event.latency_ms / 1000)
                 name = self._tools[run.id][1].pop(event.seq, "?") if run.id in self._tools else "?"
                 id_ = event.tool_use_id[:NAME_LENGTH]
-                self._say(run, event.seq, f"TOOL {name} id={id_} {event.status.lower()} {event.latency_ms}ms")
+                why = "" if event.status is ToolStatus.DONE else f": {_message(event.content_json)}"
+                self._say(run, event.seq, f"TOOL {name} id={id_} {event.status.lower()} {event.latency_ms}ms{why}")
             case RunFinished() as event:
                 self._tools.pop(run.id, None)
                 self._lost.pop(run.id, None)
@@ -192,6 +196,16 @@ class Watch:
 
 def _kind(result: OwnerEvent) -> str:
     return "model" if isinstance(result, ModelStepCompleted | ModelStepFailed) else "tool"
+
+
+def _message(content_json: str) -> str:
+    """The start of what a tool's failure says."""
+    try:
+        content = json.loads(content_json)
+    except ValueError:
+        content = content_json
+    text = content if isinstance(content, str) else content_json
+    return text if len(text) <= MESSAGE_LENGTH else text[:MESSAGE_LENGTH] + "…"
 
 
 def _claimed(delivery: Unreadable) -> str:

@@ -5,18 +5,29 @@ call returns, inside the same guard as the tool itself, so that nothing can fail
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from runfold.ports import ToolCallRequest, ToolPolicy, ToolResult
-from runfold.tools.context import ToolContext, in_call
+from runfold.tools.context import ToolContext, ToolError, call_fields, in_call
+from runfold.tools.encoding import Unserialisable
 from runfold.tools.inputs import InvalidInput
 from runfold.tools.registry import AnyTool, Registry
 from runfold.tools.results import done, failed, raised, timed_out
 from runfold.tools.threads import Threads
 
+log = logging.getLogger("runfold.tool")
+
 GRACE = 0.5  # seconds that a tool gets to clean up after its timeout
+
+
+class Outcome(NamedTuple):
+    """How a call ended. ``error``: what the tool raised and did not mean to; its author wants to see where."""
+
+    result: ToolResult
+    error: BaseException | None = None
 
 
 class Executor:
@@ -24,7 +35,7 @@ class Executor:
 
     def __init__(self, registry: Registry, threads: Threads, remark: str = "") -> None:
         self._registry, self._threads, self._remark = registry, threads, remark
-        self._cancelled: set[asyncio.Task[ToolResult]] = set()  # the loop itself holds tasks only weakly
+        self._cancelled: set[asyncio.Task[Outcome]] = set()  # the loop itself holds tasks only weakly
 
     def policy(self, name: str) -> ToolPolicy:
         tool = self._registry.get(name)
@@ -49,7 +60,7 @@ class Executor:
         try:
             await asyncio.wait((running,), timeout=tool.timeout)
             if running.done():
-                return failed("The tool cancelled itself.") if running.cancelled() else running.result()
+                return failed("The tool cancelled itself.") if running.cancelled() else _told(tool, running.result())
             give_up()
             await asyncio.wait((running,), timeout=GRACE)
         except asyncio.CancelledError:
@@ -57,14 +68,14 @@ class Executor:
             raise
         return timed_out(tool.timeout)
 
-    def _start(self, tool: AnyTool, arguments: dict[str, Any]) -> tuple[asyncio.Future[ToolResult], Callable[[], object]]:
+    def _start(self, tool: AnyTool, arguments: dict[str, Any]) -> tuple[asyncio.Future[Outcome], Callable[[], object]]:
         if tool.is_async:
             task = asyncio.create_task(_awaited(tool, arguments))
             return task, partial(self._cancel, task)
         job = self._threads.start(partial(_called, tool, arguments))
         return job.result, job.give_up
 
-    def _cancel(self, task: asyncio.Task[ToolResult]) -> None:
+    def _cancel(self, task: asyncio.Task[Outcome]) -> None:
         self._cancelled.add(task)
         task.add_done_callback(self._cancelled.discard)
         task.cancel()
@@ -75,18 +86,31 @@ class Executor:
         return f"{self._remark}There is no tool {shown}. Available tools: {available}"
 
 
-def _called(tool: AnyTool, arguments: dict[str, Any]) -> ToolResult:
+def _called(tool: AnyTool, arguments: dict[str, Any]) -> Outcome:
     try:
-        return done(tool.function(**arguments))
+        return Outcome(done(tool.function(**arguments)))
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool cannot end the worker
-        return raised(error)
+        return _raised(error)
 
 
-async def _awaited(tool: AnyTool, arguments: dict[str, Any]) -> ToolResult:
+async def _awaited(tool: AnyTool, arguments: dict[str, Any]) -> Outcome:
     try:
-        return done(await tool.function(**arguments))
+        return Outcome(done(await tool.function(**arguments)))
     except BaseException as error:  # CancelledError too: if we cancelled it nobody looks at the result, else it is the tool's own
-        return raised(error)
+        return _raised(error)
+
+
+def _raised(error: BaseException) -> Outcome:
+    return Outcome(raised(error), None if isinstance(error, ToolError | Unserialisable) else error)
+
+
+def _told(tool: AnyTool, outcome: Outcome) -> ToolResult:
+    """The result. A fault is logged, and on the loop: a given-up thread can be struck while it holds the log's lock."""
+    if (error := outcome.error) is not None:
+        call = call_fields()
+        where = f"run={call['runfold.run.id'][:8]} seq={call['runfold.step.seq']}"
+        log.warning("%s tool %s raised %s", where, tool.name, type(error).__name__, exc_info=error, extra=call)
+    return outcome.result
 
 
 def _context(request: ToolCallRequest) -> ToolContext:
