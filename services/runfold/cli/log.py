@@ -26,7 +26,7 @@ def create(
     bootstrap: Bootstrap = None,
     topic: Topic = None,
 ) -> None:
-    """Create the topic and its dead-letter topic as Runfold needs them; those that are there already are checked."""
+    """Create the topic, <topic>.dead for dead letters and <topic>.live for live text; the first two are checked if they exist."""
     chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic))
     if create_topic(chosen, partitions):
         print(f"{chosen.topic}: created with {partitions} partitions")
