@@ -138,6 +138,12 @@ def test_a_run_that_came_from_another_worker_says_where_it_stands(caplog: pytest
     assert observed.sample("runfold_runs_resumed_total") == 1
 
 
+def test_a_run_that_waits_for_a_person_is_not_said_to_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    Observed("worker-B").watch.resumed(given().started().suspended(Reason.BUDGET).run)
+    assert caplog.messages == ["worker-B run=6f1c0a52 taken over, SUSPENDED BUDGET"]
+
+
 def test_foreign_text_breaks_no_line_and_fills_none(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     history = given(agent="a\nb\x1b[31m" + "x" * 100_000).started()

@@ -123,6 +123,8 @@ class Watch:
         self.metrics.resumed.inc()
         if run.step.open:
             self._lost[run.id] = Lost(run.partition, run.step.seq, run.step.attempt - run.step.failures)
+        if run.status is Status.SUSPENDED:
+            return self._say(run, None, f"taken over, SUSPENDED {run.reason}")
         due = [call.seq for call in run.calls if call.status is None]
         self._say(run, None, f"resumed at seq={min(due, default=run.step.seq)}")
 
