@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from runfold.cli.app import app
 from runfold.core.errors import ConfigError
 from runfold.core.events import AgentDefinition, Usage
+from runfold.log.datum import money, money_bytes
 from runfold.model import DatedPrices, Prices
 from runfold.model.modifiers import modifiers_of
 
@@ -209,6 +210,17 @@ def test_a_mistake_is_named_by_where_it_stands(tmp_path: Path, text: str, named:
     path.write_text(text)
     with pytest.raises(ConfigError, match=named):
         Prices.load(path)
+
+
+def test_what_is_reserved_at_fine_prices_is_no_finer_than_the_log_holds(tmp_path: Path) -> None:
+    """A start that cannot be written down would take the worker with it, again and again."""
+    path = tmp_path / "prices.json"
+    rates = dict.fromkeys(("input", "cache_write_5m", "cache_write_1h", "cache_read", "output"), "0.123457")
+    path.write_text(json.dumps({"models": {"m": [rates]}, "modifiers": {"inference_geo": {"us": "1.125"}}}))
+    tariff = DatedPrices(Prices.load(path)).tariff(replace(AGENT, model="m", options_json='{"inference_geo":"us"}'), NOW)
+    assert tariff is not None
+    assert tariff.output == Decimal("0.000000138890"), "rounded up: at most that is spent"
+    assert money(money_bytes(tariff.cost(123, 999))) == tariff.cost(123, 999)
 
 
 def test_modifiers_of_ones_own_replace_the_shipped_ones_by_name(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 
 from runfold.core.events import AgentDefinition, Usage
 from runfold.core.money import EXACT
 from runfold.core.reserving import Tariff
-from runfold.model.pricing import Prices, Rates
+from runfold.model.pricing import FINEST, Prices, Rates
 
 _REQUESTED = ("speed", "inference_geo")  # request fields that come back as modifiers of the price
 
@@ -31,7 +31,12 @@ class DatedPrices:
         rates = self._prices.highest(model, on, _asked(options_json))
         if rates is None:
             return None
-        return Tariff(input=_dearest(rates, cache_ttl).scaleb(-6, EXACT), output=rates.output.scaleb(-6, EXACT))
+        return Tariff(input=_of_one(_dearest(rates, cache_ttl)), output=_of_one(rates.output))
+
+
+def _of_one(rate: Decimal) -> Decimal:
+    """What one token costs, of a rate for a million; rounded up to what the log can hold of any number of them."""
+    return rate.scaleb(-6, EXACT).quantize(FINEST, ROUND_CEILING, EXACT)
 
 
 def _dearest(rates: Rates, cache_ttl: str) -> Decimal:

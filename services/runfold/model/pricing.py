@@ -18,7 +18,7 @@ STANDARD = "standard"
 
 _DATED = re.compile(r"-\d{8}$")  # of a model id: claude-haiku-4-5-20251001 costs what claude-haiku-4-5 costs
 _AMOUNT = re.compile(r"\d{1,9}(\.\d{1,6})?")  # six digits, so that the price of one token has no more than twelve
-_FINEST = Decimal(1).scaleb(-12)  # what the log can hold
+FINEST = Decimal(1).scaleb(-12)  # what the log can hold
 
 Factors = Mapping[str, Mapping[str, Decimal]]  # by modifier and its value: what multiplies the whole cost
 
@@ -96,7 +96,7 @@ class Prices:
         rates = next((price.rates for price in listed if price.holds(prompt)), None)
         if rates is None or factor is None:
             return None
-        return EXACT.multiply(rates.cost(usage), factor).quantize(_FINEST, ROUND_CEILING, EXACT)
+        return EXACT.multiply(rates.cost(usage), factor).quantize(FINEST, ROUND_CEILING, EXACT)
 
     def highest(self, model: str, on: date, modifiers: Mapping[str, str]) -> Rates | None:
         """The rates of a day that no answer with these modifiers exceeds, however long its prompt; None: no known price."""
