@@ -185,6 +185,18 @@ async def test_what_has_ended_survives_the_end_of_the_steps() -> None:
     assert flow.begin_again(before.run)[0] == [end]
 
 
+async def test_a_step_that_is_dropped_before_it_begins_tells_whom_it_would_have_told() -> None:
+    told = list[str]()
+    for begun in (False, True):
+        flow = Flow(history().run)
+        flow.plan(start_of(history(), "a"), 0, None, lambda: told.append("forgone"))
+        if begun:
+            step_of(flow).task = asyncio.create_task(running())
+        flow.drop()
+        flow.drop()
+        assert told == ["forgone"], "what had begun says so itself"
+
+
 async def test_drop_forgets_everything() -> None:
     slots = Slots(1)
     assert slots.take("run", lambda: None)

@@ -1,13 +1,18 @@
 """The breaker of a model, by a clock of the test's own: what it lets through, and when."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from uuid import uuid4
 
 import pytest
 
-from runfold.core.errors import ModelFailure
-from runfold.core.events import Reason
+from runfold.core.errors import LogUnavailable, ModelFailure
+from runfold.core.events import ModelStepStarted, OwnerEvent, Reason, RunRequested
+from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog
 from runfold.model import BreakerPolicy, Breakers
 from runfold.model.failures import failure
+from runfold.model.scripted import ScriptedModel
+from runfold.ports import ModelAnswer, ModelRequest
+from tests.engine import Engine, Ledger, NoRetry, text
 
 OVERLOAD = failure(Reason.OVERLOADED, "come back later")
 POLICY = BreakerPolicy(failures=3, pause=5.0, cap=20.0)
@@ -155,3 +160,31 @@ def test_after_it_closed_it_takes_as_many_failures_again(opened: World) -> None:
     opened.made()
     opened.want("d")
     assert opened.made() == ["d"]
+
+
+async def test_a_trial_whose_start_is_lost_on_its_way_to_the_log_holds_nobody_up() -> None:
+    """The call was never made, so nobody would say how it ended: the others waited for two minutes."""
+    broker, ledger = MemoryBroker(1), Ledger()
+    broker.group.join("group")
+    breakers = Breakers(BreakerPolicy(failures=2, pause=0.1))
+    lost = list[int]()
+
+    async def lose_the_trial(partition: int, events: Sequence[OwnerEvent]) -> None:
+        if len(ledger.model_calls) == 2 and not lost and any(isinstance(event, ModelStepStarted) for event in events):
+            lost.append(partition)
+            raise LogUnavailable("the test says so")
+
+    def reply(request: ModelRequest) -> ModelAnswer:
+        if not lost:
+            raise failure(Reason.OVERLOADED, "come back later")
+        return text("done")
+
+    broker.before_commit = lose_the_trial
+    retries = NoRetry([0.01] * 9)
+    engine = Engine(MemoryLog(broker), ScriptedModel(reply), ledger, retries=retries, breakers=breakers)
+    engine.grant([0], broker.group.proof("group"))
+    for _ in range(2):
+        await MemoryCommands(broker).send(RunRequested(run_id=str(uuid4()), agent="default", input="go"))
+    await engine.notes.until(lambda: len(engine.notes.ended) == 2, 10)
+    await engine.close()
+    assert lost == [0]

@@ -1,6 +1,7 @@
 """One open run in the hands of this worker: what the log says of it, what is planned beyond that, and what is being done."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runfold.core.decide import Attempt
@@ -37,6 +38,7 @@ class Step:
     committed: bool = False
     task: asyncio.Task[None] | None = None
     end: StepEnded | None = None
+    forgo: Callable[[], None] | None = None  # called when it is dropped and had not begun
 
     @property
     def attempt(self) -> Attempt:
@@ -59,6 +61,8 @@ class Step:
         if self.task is not None:
             self.task.cancel()
             self.task = None
+        elif self.end is None and self.forgo is not None:
+            self.forgo()
         self.give()
 
     def give(self) -> None:
@@ -91,14 +95,14 @@ class Flow:
     def __post_init__(self) -> None:
         self.ahead = self.run
 
-    def plan(self, event: RunEvent, now: int, slots: Slots | None) -> None:
-        """An event is submitted; ``slots`` is what it took one of."""
+    def plan(self, event: RunEvent, now: int, slots: Slots | None, forgo: Callable[[], None] | None = None) -> None:
+        """An event is submitted; ``slots`` is what it took one of, ``forgo`` is told if its step is dropped before it begins."""
         self.unread += 1
         if isinstance(event, RunSnapshotted):
             return  # it says what `ahead` is
         self.ahead = evolve(self.ahead, Record(event, self.run.partition, -1, now)) or self.ahead
         if isinstance(event, StepStarted):
-            self.hand[event.seq, event.attempt] = Step(event, slots)
+            self.hand[event.seq, event.attempt] = Step(event, slots, forgo=forgo)
 
     def read(self, record: Record, run: Run, own: bool) -> None:
         """A record of this run was read and left it as ``run``."""

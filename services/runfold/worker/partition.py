@@ -366,7 +366,8 @@ class Partition:
         if event.epoch != self.planner.epoch:
             event = replace(event, epoch=self.planner.epoch)
         self.lane.submit(event)
-        flow.plan(event, self.clock.now(), self.planner.slots_of(event, flow.ahead))
+        slots, forgo = self.planner.slots_of(event, flow.ahead), self.planner.forgo_of(event, flow.ahead)
+        flow.plan(event, self.clock.now(), slots, forgo)
 
     def _wake(self, flow: Flow, at: int) -> None:
         """Look at the run again at broker time ``at``. A timer that comes earlier is left: it sets the next one."""
@@ -413,5 +414,3 @@ class Partition:
     def _check_quiet(self) -> None:
         if self.draining and self.lane.idle and not any(flow.working for flow in self.flows.values()):
             self._quiet.set()
-
-

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 from runfold.core.decide import Attempt, decide, has_one_start_left
@@ -76,6 +77,12 @@ class Planner:
                 return self._slots_for(next(call for call in run.calls if call.seq == seq))
             case _:
                 return None
+
+    def forgo_of(self, event: RunEvent, run: Run) -> Callable[[], None] | None:
+        """Whom to tell if the step that ``event`` starts is dropped before it begins: its breaker may wait for that very call."""
+        if not isinstance(event, ModelStepStarted) or run.started is None:
+            return None
+        return partial(self.resources.breakers.given_up, run.started.definition.model)
 
     def _slots_for(self, step: ModelStep | Call) -> Slots:
         if has_one_start_left(step):
