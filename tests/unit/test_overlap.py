@@ -28,6 +28,8 @@ class House:
         self.released = asyncio.Event()
         self.tools_end = asyncio.Event()
         self.tools_end.set()
+        self.tools_end = asyncio.Event()
+        self.tools_end.set()
         self.called: list[str] = []
         self._changed = asyncio.Event()
         self.engine: Engine | None = None
@@ -47,6 +49,7 @@ class House:
     def start(self, side_effect: SideEffect = SideEffect.READ, overlap: bool = True) -> Engine:
         async def body(request: ToolCallRequest) -> ToolResult:
             self._call(f"tool {request.seq}")
+            await self.tools_end.wait()
             await self.tools_end.wait()
             return done("seen")
 
@@ -169,3 +172,25 @@ async def test_a_drain_lets_a_call_that_runs_ahead_finish(house: House) -> None:
         while engine.worker.held:  # noqa: ASYNC110 - a worker tells nobody when it holds nothing any more
             await asyncio.sleep(0.005)
     assert (await house.log(run_id))[-1] == ToolStepFinished.__name__
+
+
+async def test_no_end_without_its_start_where_a_record_cannot_be_read_and_the_partition_is_let_go(house: House) -> None:
+    house.tools_end.clear()
+    engine = house.start()
+    run_id = await house.request()
+    await house.until_called("tool 2")
+    await house.request()
+    house.broker.latency = 0.3  # of what is written for it: all that the other run writes waits behind it
+    await ticks()
+    house.tools_end.set()
+    await house.until_called("model 3")
+    house.broker.put(0, run_id.encode(), b"?", lane=b"anybody:1")
+    await engine.notes.until(lambda: bool(engine.notes.unreadable_records))
+    engine.grant([], house.broker.group.proof("group"), leaving=[0])
+    house.broker.latency = 0.0
+    async with asyncio.timeout(10):
+        while engine.worker.held:  # noqa: ASYNC110 - a worker tells nobody when it holds nothing any more
+            await asyncio.sleep(0.005)
+    written = await house.log(run_id)
+    assert written.count("ModelStepCompleted") == written.count("ModelStepStarted") == 2
+    assert written[-1] == "RunSuspended"

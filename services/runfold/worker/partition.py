@@ -281,7 +281,10 @@ class Partition:
             said = "run %s waits for a newer worker at %s: %s"
             log.error(said, run_id, where, delivery.detail, extra={"runfold.run.id": run_id})
         if reason is not None and (flow := self.flows.get(run_id)) is not None:
-            flow.drop()
+            if reason is Reason.NEEDS_NEWER_VERSION:
+                flow.drop()
+            else:
+                flow.stop_steps()  # how steps ended is on its way to the log, after their starts
             self._touched[run_id] = flow
         return reason
 
