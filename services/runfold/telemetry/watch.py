@@ -123,10 +123,9 @@ class Watch:
         self.metrics.resumed.inc()
         if run.step.open:
             self._lost[run.id] = Lost(run.partition, run.step.seq, run.step.attempt - run.step.failures)
-        if run.status is Status.SUSPENDED:
-            return self._say(run, None, f"taken over, SUSPENDED {run.reason}")
         due = [call.seq for call in run.calls if call.status is None]
-        self._say(run, None, f"resumed at seq={min(due, default=run.step.seq)}")
+        where = f"resumed at seq={min(due, default=run.step.seq)}"
+        self._say(run, None, f"taken over, SUSPENDED {run.reason}" if run.status is Status.SUSPENDED else where)
 
     def _say(self, run: Run, seq: int | None, text: str) -> None:
         if not log.isEnabledFor(logging.INFO):
