@@ -200,6 +200,15 @@ async def test_a_silent_keeper_is_said(stage: Stage) -> None:
     assert stage.vitals.troubles() == {"keeper": "silent", "partition 0": "keeper_silent"}
 
 
+async def test_of_a_blocked_loop_nobody_says_that_its_keeper_is_silent(stage: Stage) -> None:
+    """It is the loop that hears the keeper: an operator who reads both would look at the wrong process."""
+    await stage.own(0)
+    stage.now += stage.engine.resources.silence_seconds + 0.1
+    stage.vitals.look()
+    stage.now += LOOP_SECONDS + 0.1
+    assert stage.vitals.troubles() == {"loop": "blocked for 2.1 s"}
+
+
 async def test_one_that_gives_everything_back_takes_no_more(stage: Stage) -> None:
     await stage.own(0)
     stage.grant(leaving=(0,))

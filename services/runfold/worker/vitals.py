@@ -103,19 +103,21 @@ class Vitals:
 
     def troubles(self) -> dict[str, str]:
         """Why the process is not ready, by what is troubled. Empty: it does its work, or stands by to be given some."""
-        seen, found = self._seen, dict[str, str]()
-        if self.loop_age > LOOP_SECONDS:
+        seen, found, harmless = self._seen, dict[str, str](), HARMLESS
+        if stuck := self.loop_age > LOOP_SECONDS:
             found["loop"] = f"blocked for {self.loop_age:.1f} s"
+            harmless |= {Blocked.KEEPER_SILENT}  # the loop hears the keeper: its silence is our own deafness
         if (age := self._now() - self._worker.resources.read_at()) > READER_SECONDS:
             found["reader"] = f"blocked for {age:.1f} s"
         if self._silent(seen.granted_at, seen.at):
-            found["keeper"] = "silent"
+            if not stuck:
+                found["keeper"] = "silent"
         elif not seen.joined:
             found["group"] = "not joined"
         elif seen.leaving:
             found["group"] = "being left"
         for number, reasons in seen.blocked.items():
-            if why := reasons - HARMLESS:
+            if why := reasons - harmless:
                 found[f"partition {number}"] = ", ".join(sorted(why))
         return found
 
