@@ -13,6 +13,7 @@ from runfold.core.events import (
     Event,
     LeaseAcquired,
     ModelStepCompleted,
+    ModelStepFailed,
     Reason,
     Record,
     Rejection,
@@ -255,6 +256,26 @@ def test_c09_2_the_stop_reason_is_shown() -> None:
     assert len(verdict.detail) < 500
 
 
+@pytest.mark.parametrize(
+    ("status", "error_type", "detail"),
+    [
+        (400, "invalid_request_error", "400 invalid_request_error: the model said MODEL_REQUEST"),
+        (404, None, "404: the model said MODEL_REQUEST"),
+        (None, "not_connected", "the model said MODEL_REQUEST"),
+    ],
+)
+def test_a01_the_verdict_on_a_failed_call_shows_what_the_api_answered(
+    status: int | None, error_type: str | None, detail: str
+) -> None:
+    failed = STARTED.failed_model(Reason.MODEL_REQUEST).records[-1]
+    assert isinstance(failed.event, ModelStepFailed)
+    event = replace(failed.event, http_status=status, error_type=error_type)
+    run = evolve(STARTED.started_model().run, replace(failed, event=event))
+    assert run is not None
+    assert run.verdict is not None
+    assert run.verdict.detail == detail
+
+
 def test_a_refusal_of_odd_content_is_a_refusal() -> None:
     history = STARTED.answers(stop_reason="refusal", content_json="no JSON", stop_details_json='{"category":"cyber"}')
     assert ends_with(history) == (Status.FAILED, Reason.REFUSAL)
@@ -308,9 +329,7 @@ def test_c04_2_the_same_id_in_two_turns_is_two_calls() -> None:
 @pytest.mark.parametrize("status", [ToolStatus.ERROR, ToolStatus.TIMED_OUT, ToolStatus.DENIED])
 def test_r5_whatever_did_not_work_is_an_error_for_the_model(status: ToolStatus) -> None:
     history = STARTED.answers(tool_use("a")).finished_tool("a", "no", status)
-    assert history.messages[-1]["content"] == [
-        {"type": "tool_result", "tool_use_id": "a", "content": "no", "is_error": True}
-    ]
+    assert history.messages[-1]["content"] == [{"type": "tool_result", "tool_use_id": "a", "content": "no", "is_error": True}]
 
 
 # ---- commands

@@ -303,8 +303,15 @@ def _model_failed(run: Run, event: ModelStepFailed) -> Run:
     return replace(
         run,
         step=step,
-        verdict=Verdict(final, event.reason, event.message) if event.retry_at is None else None,
+        verdict=Verdict(final, event.reason, _explained(event)) if event.retry_at is None else None,
     )
+
+
+def _explained(event: ModelStepFailed) -> str:
+    """The message, with the status and type that the API gave it: ``400 invalid_request_error: …``."""
+    if event.http_status is None:
+        return event.message
+    return f"{event.http_status} {event.error_type or ''}".rstrip() + f": {event.message}"
 
 
 def _model_completed(run: Run, event: ModelStepCompleted) -> Run:
