@@ -2,6 +2,10 @@
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -120,6 +124,29 @@ def test_what_is_not_there_is_said_with_what_is(beside: Beside) -> None:
 def test_an_address_that_is_taken_is_said(beside: Beside) -> None:
     with pytest.raises(ConfigError, match=f"port {beside.port}"):
         expose(CollectorRegistry(), dict, "127.0.0.1", beside.port)
+
+
+SERVES_AND_FORKS = """
+import os, sys, time
+from prometheus_client import CollectorRegistry
+from runfold.telemetry.serving import expose
+port = expose(CollectorRegistry(), dict, "127.0.0.1", 0)
+if os.fork() == 0:  # as multiprocessing does in a tool
+    print(port, os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_tool_has_forked_does_not_keep_the_port_of_a_worker_that_died() -> None:
+    with subprocess.Popen([sys.executable, "-c", SERVES_AND_FORKS], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        port, child = map(int, worker.stdout.readline().split())
+        worker.kill()
+        worker.wait()
+        try:
+            assert expose(CollectorRegistry(), dict, "127.0.0.1", port) == port
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 # ---- what the loop sees

@@ -4,6 +4,7 @@ A process whose loop is blocked still answers here, and says so: whoever judges 
 """
 
 import json
+import os
 import socket
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
@@ -67,6 +68,7 @@ def expose(registry: CollectorRegistry, troubles: Troubles, host: str, port: int
     except OSError as error:
         where = f"{host} port {port}"
         raise ConfigError(f"metrics cannot be served on {where}: {error.strerror}; free it or choose another") from None
+    os.register_at_fork(after_in_child=server.socket.close)  # what a tool forks may outlive us, and must not keep the port
     server.registry, server.troubles = registry, troubles
     Thread(target=server.serve_forever, name="runfold-health", daemon=True).start()
     return int(server.server_address[1])
