@@ -181,6 +181,9 @@ def test_a_file_of_ones_own_adds_and_replaces_models(tmp_path: Path) -> None:
         '{"models": {"m": [{' + RATES + ', "effective_form": "2026-01-01"}]}}',
         '{"models": {"m": [{' + RATES + ', "effective_from": "soon"}]}}',
         '{"models": {"m": [{' + RATES + ', "up_to_prompt_tokens": "9"}]}}',
+        '{"models": {"m": [{' + RATES + ', "up_to_prompt_tokens": true}]}}',
+        '{"models": {"m": [{' + RATES + ', "up_to_prompt_tokens": -5}]}}',
+        "[" * 100_000,
         '{"models": {"m": []}}',
     ],
 )

@@ -149,7 +149,7 @@ def _parse(text: str, source: str) -> tuple[dict[str, list[Price]], dict[str, di
         for name, values in listed.get("modifiers", {}).items():
             place = f"modifier {name!r}"
             factors[name] = {value: _amount(factor) for value, factor in values.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = f"no {error}" if isinstance(error, KeyError) else error
         hint = "The shipped prices.json is an example."
         raise ConfigError(f"The price list {source} cannot be used: {place}: {said}. {hint}") from error
@@ -182,7 +182,7 @@ def _amount(value: object) -> Decimal:
 
 
 def _tokens(value: object) -> int | None:
-    if value is None or isinstance(value, int):
+    if value is None or (type(value) is int and value > 0):
         return value
     raise ValueError(f"expected a number of tokens, got {value!r}")
 
