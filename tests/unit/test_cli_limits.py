@@ -2,6 +2,8 @@
 
 from decimal import Decimal
 
+import pytest
+
 from runfold.core.events import OnBudget, Reason, RunRequested, RunResumeRequested, Status
 from tests.unit.api_client import records_of
 from tests.unit.test_quarantine import ID, desk
@@ -26,3 +28,11 @@ async def test_resume_raises_limits_and_leaves_the_others() -> None:
         [command] = here.sent
         assert isinstance(command, RunResumeRequested)
         assert (command.token_budget, command.cost_ceiling, command.max_steps) == (None, Decimal("0.5"), None)
+
+
+@pytest.mark.parametrize("amount", ["much", "nan", "sNaN", "inf", "1e400"])
+async def test_an_amount_that_is_none_is_refused_before_anything_is_sent(amount: str) -> None:
+    async with desk() as here:
+        told = await here.run("submit", "go", "--cost-ceiling-usd", amount)
+        assert told.exit_code == 2
+        assert "expected US dollars" in told.output

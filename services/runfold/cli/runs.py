@@ -3,8 +3,10 @@
 import json
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
@@ -57,11 +59,12 @@ def submit(
 
 
 def _amount(given: str | None) -> float | None:
-    try:
-        return None if given is None else float(Decimal(given))
-    except InvalidOperation:
-        message = f"expected US dollars such as 0.50, got {given!r}"
-        raise typer.BadParameter(message, param_hint="--cost-ceiling-usd") from None
+    if given is None:
+        return None
+    with suppress(InvalidOperation, ValueError):  # the latter of a NaN that signals
+        if isfinite(amount := float(Decimal(given))):
+            return amount
+    raise typer.BadParameter(f"expected US dollars such as 0.50, got {given!r}", param_hint="--cost-ceiling-usd")
 
 
 def list_runs(
