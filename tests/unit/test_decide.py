@@ -190,6 +190,7 @@ def test_t07_1_an_unknown_outcome_is_left_to_a_person() -> None:
     assert isinstance(decision, Suspend)
     assert (decision.reason, decision.tool_use_id) == (Reason.OUTCOME_UNKNOWN, "charge")
     assert "charge" in decision.detail
+    assert decision.detail.endswith("`runfold resume` calls it again, `runfold quarantine fail` gives the run up")
 
 
 def test_t07_a_call_that_was_never_started_is_no_unknown_outcome() -> None:

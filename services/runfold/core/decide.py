@@ -16,13 +16,12 @@ from runfold.core.run import Call, ModelStep, Run
 MAX_STARTS = 4  # starts of one step that ended without a result: then it is taken for what kills the workers
 MAX_TRUNCATED = 3  # answers in a row cut by max_tokens, each asked for with twice the room of the one before
 LARGEST_ANSWER = 128_000  # tokens; no model answers with more
+OUTCOME_UNKNOWN_WAYS = "`runfold resume` calls it again, `runfold quarantine fail` gives the run up"  # for whoever has found out
 
 Attempt = tuple[int, int]
 
 
-def decide(
-    run: Run, now: int, busy: Collection[Attempt] = (), since: int = 0, tariff: Tariff | None = None
-) -> list[Decision]:
+def decide(run: Run, now: int, busy: Collection[Attempt] = (), since: int = 0, tariff: Tariff | None = None) -> list[Decision]:
     """What to do now, in order. The last is a `WaitUntil` unless the run ends. Times are broker ms.
 
     ``tariff`` is that of the run's model now; None: it has no known price, and a run with a cost ceiling makes no call.
@@ -146,7 +145,8 @@ def _tools(run: Run, busy: Collection[Attempt]) -> list[Decision]:
 def _stuck(call: Call) -> Suspend | None:
     """Why a call that died with its worker is not made again."""
     if call.open and not call.repeatable:
-        detail = f"tool {call.name!r} (tool_use {call.id}) was started and its outcome is not known; it can't be repeated"
+        named = f"tool {call.name[:100]!r} (tool_use {call.id[:100]})"
+        detail = f"{named} was started and its outcome is not known; it can't be repeated. {OUTCOME_UNKNOWN_WAYS}"
         return Suspend(Reason.OUTCOME_UNKNOWN, detail[:500], call.id)
     if call.open and _deaths(call) >= MAX_STARTS:
         detail = f"tool {call.name!r} (tool_use {call.id}) was started {call.attempt} times and its worker died"

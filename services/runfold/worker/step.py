@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from decimal import Decimal
 
+from runfold.core.decide import OUTCOME_UNKNOWN_WAYS
 from runfold.core.errors import ModelFailure
 from runfold.core.events import (
     ModelStepCompleted,
@@ -150,7 +151,8 @@ async def call_tool(resources: Resources, run: Run, event: ToolStepStarted) -> T
             run_id=event.run_id,
             epoch=event.epoch,
             reason=Reason.OUTCOME_UNKNOWN,
-            detail=f"tool {event.name[:100]!r} timed out; it can't be repeated and whether it took effect is not known",
+            detail=f"tool {event.name[:100]!r} timed out; it can't be repeated and whether it took effect is not known. "
+            + OUTCOME_UNKNOWN_WAYS,
             tool_use_id=event.tool_use_id,
         )
     return ToolStepFinished(
