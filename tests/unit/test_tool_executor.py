@@ -1,10 +1,12 @@
 """Calls as the worker makes them: unknown tools (T05), tools that changed under an open run (T08), and what a tool is told."""
 
 import asyncio
+import io
 import logging
 import time
 from typing import Any
 
+import ecs_logging
 import pytest
 
 from runfold.core.events import ToolStatus
@@ -166,6 +168,27 @@ async def test_author_of_a_tool_that_breaks_finds_where_in_the_log(caplog: pytes
         assert vars(record)["runfold.run.id"] == "run-1"
         assert vars(record)["runfold.step.seq"] == 2
         assert 'raise KeyError("no such ticket")' in caplog.text
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("no message")
+
+
+@tool(side_effect="none")
+def breaks_without_a_message() -> None:
+    raise Unspeakable
+
+
+async def test_an_error_that_cannot_be_logged_loses_no_result() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(ecs_logging.StdlibFormatter())
+    logging.getLogger("runfold.tool").addHandler(handler)
+    try:
+        assert text(await call(breaks_without_a_message)) == "Unspeakable: its message cannot be read"
+    finally:
+        logging.getLogger("runfold.tool").removeHandler(handler)
 
 
 async def test_what_a_tool_says_on_purpose_is_no_fault_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

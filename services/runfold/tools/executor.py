@@ -7,6 +7,7 @@ call returns, inside the same guard as the tool itself, so that nothing can fail
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -106,11 +107,16 @@ def _raised(error: BaseException) -> Outcome:
 
 def _told(tool: AnyTool, outcome: Outcome) -> ToolResult:
     """The result. A fault is logged, and on the loop: a given-up thread can be struck while it holds the log's lock."""
-    if (error := outcome.error) is not None:
-        call = call_fields()
-        where = f"run={call['runfold.run.id'][:8]} seq={call['runfold.step.seq']}"
-        log.warning("%s tool %s raised %s", where, tool.name, type(error).__name__, exc_info=error, extra=call)
+    if outcome.error is not None:
+        with suppress(BaseException):  # an error's __str__ is the tool's code too: what it raises must not cost the result
+            _log(tool, outcome.error)
     return outcome.result
+
+
+def _log(tool: AnyTool, error: BaseException) -> None:
+    call = call_fields()
+    where = f"run={call['runfold.run.id'][:8]} seq={call['runfold.step.seq']}"
+    log.warning("%s tool %s raised %s", where, tool.name, type(error).__name__, exc_info=error, extra=call)
 
 
 def _context(request: ToolCallRequest) -> ToolContext:
