@@ -5,9 +5,10 @@
 set of tables can be built beside the live one.
 """
 
+from runfold_projector.store.address import answering, check_dsn
 from runfold_projector.store.errors import StoreError
 from runfold_projector.store.migrating import migrate
 from runfold_projector.store.reading import Reader
 from runfold_projector.store.writing import Writer
 
-__all__ = ["Reader", "StoreError", "Writer", "migrate"]
+__all__ = ["Reader", "StoreError", "Writer", "answering", "check_dsn", "migrate"]

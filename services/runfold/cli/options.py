@@ -31,6 +31,9 @@ def need_bootstrap(chosen: Settings) -> Settings:
 
 
 def need_dsn(chosen: Settings) -> Settings:
+    from runfold_projector.store import check_dsn  # a library that other commands do without
+
     if not chosen.dsn:
         raise ConfigError("no PostgreSQL given: set RUNFOLD_DSN or --dsn (`runfold dev` starts one and prints it)")
+    check_dsn(chosen.dsn)
     return chosen
