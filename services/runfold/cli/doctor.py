@@ -16,6 +16,7 @@ from runfold.local.checks import Check, checks
 from runfold.local.jars import KafkaJars
 from runfold.log.kafka import check_topic
 from runfold.model import Prices
+from runfold_projector.store import answering
 
 out = Console(soft_wrap=True, highlight=False, markup=False)
 
@@ -43,6 +44,7 @@ def _given_or_local(chosen: Settings) -> list[Check]:
         found.append(_asked("Kafka", lambda: f"topic {chosen.topic}, {check_topic(chosen)} partitions", "runfold topic create"))
     if chosen.dsn:
         local.pop("PostgreSQL", None)
+        found.append(_asked("PostgreSQL", lambda: answering(chosen.dsn), "start it, or mend RUNFOLD_DSN"))
     return [*found, *local.values()]
 
 
