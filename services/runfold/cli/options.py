@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 import typer
+from pydantic_settings import SettingsError
 
 from runfold.config import Settings, unknown_variables
 from runfold.core.errors import ConfigError
@@ -18,10 +19,14 @@ DEFAULT_API = "http://127.0.0.1:8080"
 
 
 def settings(**overrides: Any) -> Settings:
-    """The environment's settings with those options that were given. Raises `ConfigError` for a variable that is no setting."""
+    """The environment's settings with those options that were given. Raises `ConfigError` for one that is none, or no JSON."""
     if unknown := unknown_variables():
         raise ConfigError(f"no such setting: {', '.join(unknown)}; docs/operations.md lists them")
-    return Settings(**{name: value for name, value in overrides.items() if value is not None})
+    try:
+        return Settings(**{name: value for name, value in overrides.items() if value is not None})
+    except SettingsError as error:  # it names the field only in its words; the reason is the cause
+        names = [name for name in Settings.model_fields if f'"{name}"' in str(error)]
+        raise ConfigError(f"RUNFOLD_{''.join(names).upper()} is not JSON: {error.__cause__}") from None
 
 
 def need_bootstrap(chosen: Settings) -> Settings:
