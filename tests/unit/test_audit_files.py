@@ -120,3 +120,14 @@ def test_what_cannot_be_read_gives_no_verdict(words: list[str]) -> None:
     result = CliRunner().invoke(app, ["verify-log", *words])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("runfold: ")
+
+
+def test_verify_log_says_that_a_file_is_not_there(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["verify-log", str(tmp_path / "none")])
+    assert (result.exit_code, result.stderr) == (2, f"runfold: there is no {tmp_path / 'none'}\n")
+
+
+def test_a_record_that_nobody_can_read_comes_with_what_leaves_it_out(tmp_path: Path) -> None:
+    log = str(exported(tmp_path, [*golden(), *BAD]))
+    assert "--except readable" in CliRunner().invoke(app, ["verify-log", log]).stdout
+    assert CliRunner().invoke(app, ["verify-log", log, "--except", "readable"]).exit_code == 0

@@ -152,6 +152,8 @@ class ExportedLog:
 
     def __init__(self, path: Path, partitions: int | None = None) -> None:
         self._codec = Codec()
+        if not path.exists():
+            raise ExportError(f"there is no {path}")
         directory = path if path.is_dir() else path.parent
         manifest = _manifest(directory / MANIFEST)
         if manifest is None and (path.is_dir() or partitions is None):

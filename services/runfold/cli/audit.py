@@ -13,7 +13,7 @@ import typer
 from runfold.audit import Auditor, Violation
 from runfold.audit.files import Export, ExportedLog, ExportError
 from runfold.audit.findings import name_of
-from runfold.audit.partition import PartitionAudit, all_checks
+from runfold.audit.partition import PartitionAudit, all_checks, readable
 from runfold.cli.options import Bootstrap, Json, Topic, need_bootstrap, settings
 from runfold.cli.wiring.topic import codec
 from runfold.config import Settings
@@ -122,7 +122,10 @@ def _print(auditor: Auditor, seconds: float) -> None:
         print(_line(partition, auditor.counts.get(partition.partition, 0)))
     records, violations = _total(auditor)
     if auditor.violations:
-        print(f"VIOLATION {_first(auditor)}")
+        first = _first(auditor)
+        print(f"VIOLATION {first}")
+        if first.invariant == name_of(readable):
+            print(f"  to judge the rest alone: --except {first.invariant}")
     verdict = f"{violations} violations" if violations else "every invariant holds"
     print(f"{records} records in {seconds:.1f} s ({_rate(records, seconds)}/s): {verdict}")
 
