@@ -125,3 +125,11 @@ async def test_a_run_that_goes_on_is_no_matter_of_quarantine() -> None:
         for words in (["quarantine", "fail", ID], ["quarantine", "resume", ID], ["resume", ID], ["quarantine", "skip", ID]):
             assert isinstance((await here.run(*words)).exception, RunfoldError)
         assert not here.sent
+
+
+async def test_cancel_of_a_cancelled_run_asks_for_nothing() -> None:
+    async with desk() as here:
+        await here.stands(Status.CANCELLED, Reason.CANCEL)
+        result = await here.run("cancel", ID)
+        assert (result.exit_code, result.stdout) == (0, f"{ID} already CANCELLED\n")
+        assert here.sent == []

@@ -198,4 +198,6 @@ def command(api: str, run_id: str, action: str, body: dict[str, Any], as_json: b
     """Ask for something to be done with a run, and say what it was when asked."""
     given = {name: value for name, value in body.items() if value is not None}
     answer = Client(api).post(f"/api/runs/{run_id}/{action}", given)
-    print(json.dumps(answer) if as_json else f"{run_id} {answer['status']}, {action} requested")
+    done = action == "cancel" and answer["status"] == Status.CANCELLED
+    said = f"already {answer['status']}" if done else f"{answer['status']}, {action} requested"
+    print(json.dumps(answer) if as_json else f"{run_id} {said}")
