@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from runfold.core.errors import LogUnavailable, ModelFailure
-from runfold.core.events import ModelStepStarted, OwnerEvent, Reason, RunRequested
+from runfold.core.events import Limits, ModelStepStarted, OwnerEvent, Reason, RunRequested, Status
 from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog
 from runfold.model import BreakerPolicy, Breakers
 from runfold.model.failures import failure
@@ -188,3 +188,25 @@ async def test_a_trial_whose_start_is_lost_on_its_way_to_the_log_holds_nobody_up
     await engine.notes.until(lambda: len(engine.notes.ended) == 2, 10)
     await engine.close()
     assert lost == [0]
+
+
+async def test_time_that_a_breaker_holds_a_run_back_is_not_time_without_progress() -> None:
+    broker, ledger, calls = MemoryBroker(1), Ledger(), 0
+    broker.group.join("group")
+
+    def reply(request: ModelRequest) -> ModelAnswer:
+        nonlocal calls
+        calls += 1
+        if calls <= POLICY.failures:
+            raise OVERLOAD
+        return text("done")
+
+    breakers = Breakers(BreakerPolicy(failures=POLICY.failures, pause=1.5))
+    engine = Engine(MemoryLog(broker), ScriptedModel(reply), ledger, retries=NoRetry([0.01] * 9), breakers=breakers)
+    engine.grant([0], broker.group.proof("group"))
+    run_id = str(uuid4())
+    limits = Limits(progress_timeout_ms=600)
+    await MemoryCommands(broker).send(RunRequested(run_id=run_id, agent="default", input="go", limits=limits))
+    await engine.notes.until(lambda: run_id in engine.notes.ended)
+    await engine.close()
+    assert engine.notes.ended[run_id].status is Status.SUCCEEDED

@@ -95,6 +95,13 @@ def test_a_lost_call_of_unknown_price_is_not_below_a_ceiling() -> None:
     assert "not known" in stopped(at("100").started_model(600, reserved_cost=None).taken_over())
 
 
+def test_an_answer_with_less_room_than_thinking_takes_is_not_asked_for() -> None:
+    """The API wants max_tokens above budget_tokens: a request that the budget cut below would end the run."""
+    options = '{"thinking":{"type":"enabled","budget_tokens":500}}'
+    assert first(given(token_budget=501).started(options_json=options)) == CallModel(1, 1, 501, Decimal("0.01002"))
+    assert "takes at least 501" in stopped(given(token_budget=500).started(options_json=options))
+
+
 def test_an_answer_takes_the_place_of_its_reservation() -> None:
     history = given(token_budget=1_000).started().started_model(1_000).answers(tool_use("a"), input_tokens=10, output_tokens=20)
     assert (history.run.spent_at_most, history.run.unsettled) == (30, 0)

@@ -5,8 +5,10 @@ at the highest price that a token of it can have, and ``max_tokens`` is what is 
 is new in a prompt can: the first input, the answer before, tool results.
 """
 
+import json
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 
 from runfold.core import guards
 from runfold.core.decisions import Finish, Suspend
@@ -37,8 +39,8 @@ class Reservation:
 
 
 def reserve(run: Run, room: int, tariff: Tariff | None) -> Reservation | Finish | Suspend:
-    """Up to ``room`` output tokens for the next call, or why there is not even `LEAST_ANSWER`."""
-    limits, least = run.limits, min(LEAST_ANSWER, room)
+    """Up to ``room`` output tokens for the next call, or why there is not even room for the least answer."""
+    limits, least = run.limits, min(_least(run), room)
     if limits.cost_ceiling is not None and tariff is None:
         return guards.breach(run, "the run has a cost ceiling and its model has no known price now")
     tokens = room
@@ -52,6 +54,18 @@ def reserve(run: Run, room: int, tariff: Tariff | None) -> Reservation | Finish 
             needed = tariff.cost(run.prompt, least).normalize(EXACT)
             return guards.breach(run, f"{guards.money_spent(run)}; the next call may take {needed:f} at least")
     return Reservation(tokens, None if tariff is None else tariff.cost(run.prompt, tokens))
+
+
+def _least(run: Run) -> int:
+    """Output tokens that a request must allow: `LEAST_ANSWER`, and more than it allows for thinking, or the API refuses it."""
+    return LEAST_ANSWER if run.started is None else max(LEAST_ANSWER, _thinking(run.started.definition.options_json) + 1)
+
+
+@lru_cache(maxsize=1000)
+def _thinking(options_json: str) -> int:
+    thinking = json.loads(options_json).get("thinking")
+    tokens = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    return tokens if isinstance(tokens, int) else 0
 
 
 def affordable(run: Run, ceiling: Decimal, tariff: Tariff, room: int) -> int:

@@ -14,6 +14,7 @@ from runfold.core.events import (
     RunSnapshotted,
     RunSuspended,
     SideEffect,
+    Status,
     ToolStepFinished,
     ToolStepStarted,
 )
@@ -90,6 +91,8 @@ class Flow:
     hand: dict[Attempt, Step] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     carried_at: int = -1  # where the head was when a snapshot of the run was last thought of
+    held: bool = False  # back by a breaker, when it was last asked
+    held_until: int = -1  # broker ms; time held back is not counted as time without progress
     moved: bool = False  # this owner has brought the run forward: a step's result that it wrote is in the log
 
     def __post_init__(self) -> None:
@@ -159,10 +162,11 @@ class Flow:
     def _may_run_ahead(self, step: Step) -> bool:
         """Not behind another one that is ahead, nor behind a result of its own kind that is not in the log: a death repeats one
         call of the model and one tool at most. And not before this owner has brought the run forward: a step that kills its
-        worker at once takes the result before it along, is never counted, and the next owner would do the same."""
+        worker at once takes the result before it along, is never counted, and the next owner would do the same. Nor before a
+        resumption is in the log."""
         begun = [other for other in self.hand.values() if other.begun]
         behind = all(other.committed and type(other.start) is not type(step.start) for other in begun)
-        return self.moved and step.harmless and behind
+        return self.moved and self.run.status is Status.RUNNING and step.harmless and behind
 
     @property
     def working(self) -> bool:

@@ -47,7 +47,10 @@ class Planner:
         """
         wake: int | None = None
         events: list[RunEvent] = []
-        for decision in decide(flow.ahead, now, flow.hand, self.since, self._tariff(flow.ahead, now)):
+        if flow.held:
+            flow.held_until = now
+        since = max(self.since, flow.held_until)
+        for decision in decide(flow.ahead, now, flow.hand, since, self._tariff(flow.ahead, now)):
             if isinstance(decision, WaitUntil):
                 wake = decision.at
             else:
@@ -93,7 +96,7 @@ class Planner:
         run = flow.ahead
         match decision:
             case CallModel():
-                return self._model_step(decision, run, poke)
+                return self._model_step(decision, flow, poke)
             case RunTools(calls=calls):
                 return self._tool_steps(calls, run, poke)
             case Begin():
@@ -130,10 +133,12 @@ class Planner:
             return self._finish(Finish(Status.FAILED, Reason.CONFIG, detail), run)
         return started
 
-    def _model_step(self, decision: CallModel, run: Run, poke: Poke) -> list[RunEvent]:
+    def _model_step(self, decision: CallModel, flow: Flow, poke: Poke) -> list[RunEvent]:
+        run = flow.ahead
         assert run.started is not None
         model, breakers = run.started.definition.model, self.resources.breakers
-        if not (breakers.admits(model, run.id, poke) and self._slots_for(run.step).take(run.id, poke)):
+        flow.held = not breakers.admits(model, run.id, poke)
+        if flow.held or not self._slots_for(run.step).take(run.id, poke):
             return []
         breakers.started(model)
         return [self._model_start(decision, run)]
