@@ -14,6 +14,8 @@ from runfold.cli import credentials, demonstration
 from runfold.cli.deployment import Deployment
 from runfold.cli.options import Bootstrap, Dsn, Json, settings
 from runfold.cli.tailing import Follower
+from runfold.config import Settings
+from runfold.core.errors import ConfigError
 from runfold.local.display import shown
 from runfold.local.loopback import listening
 from runfold.testing import Script
@@ -49,9 +51,11 @@ def dev(
 ) -> None:
     """Run everything here until Ctrl-C: Kafka and PostgreSQL (those not given), API, projector, workers."""
     _until_asked_to_stop()
+    chosen = settings(bootstrap=bootstrap, dsn=dsn)
+    answers = who_answers(chosen)
     with ExitStack() as stack:
         with shown(console) as progress:
-            deployment = stack.enter_context(Deployment(state, settings(bootstrap=bootstrap, dsn=dsn), progress))
+            deployment = stack.enter_context(Deployment(state, chosen, progress))
         deployment.start_projector()
         url = deployment.start_api(0 if listening(port) else port)
         model = _model(deployment)
@@ -59,6 +63,7 @@ def dev(
             deployment.start_worker(f"worker-{number}", app, {**model, "RUNFOLD_LOG_FORMAT": "console"})
             stack.enter_context(Follower(deployment.log_of(f"worker-{number}"), console.out))
         _say_where(deployment, url)
+        console.print(f"model       {answers}\nCtrl-C stops everything; the data stays.")
         while True:
             deployment.check_alive()
             threading.Event().wait(0.5)
@@ -69,13 +74,24 @@ def _model(deployment: Deployment) -> dict[str, str]:
     return {} if credentials.variable() else credentials.scripted(deployment.start_scripted_model(WITHOUT_A_KEY))
 
 
+def who_answers(chosen: Settings) -> str:
+    """The model, for people. Raises `ConfigError` where one is named that nobody could ask: a script must not answer for it."""
+    url, variable = chosen.model_base_url, credentials.variable()
+    if variable:
+        return f"{url or 'the Messages API'}, with {variable}"
+    if url:
+        advice = "set ANTHROPIC_API_KEY (any word where none is asked for), or unset it to have a script answer"
+        raise ConfigError(f"RUNFOLD_MODEL_BASE_URL is {url}, and there are no credentials: {advice}")
+    return "a script, for want of credentials: set ANTHROPIC_API_KEY to talk to a model"
+
+
 def _say_where(deployment: Deployment, url: str) -> None:
     console.print(f"API         {url}   (runfold submit 'hello' --watch --api {url})")
     console.print(f"Kafka       export RUNFOLD_BOOTSTRAP={deployment.settings.bootstrap}")
     console.print(f"PostgreSQL  export RUNFOLD_DSN={deployment.settings.dsn}")
     for name, metrics in deployment.metrics_ports.items():
         console.print(f"metrics     http://{deployment.settings.host}:{metrics}/metrics   ({name})")
-    console.print(f"logs        {deployment.root}\nCtrl-C stops everything; the data stays.")
+    console.print(f"logs        {deployment.root}")
 
 
 def _until_asked_to_stop() -> None:
