@@ -36,3 +36,21 @@ async def test_an_amount_that_is_none_is_refused_before_anything_is_sent(amount:
         told = await here.run("submit", "go", "--cost-ceiling-usd", amount)
         assert told.exit_code == 2
         assert "expected US dollars" in told.output
+
+
+async def test_submit_can_say_all_that_the_api_takes() -> None:
+    async with desk() as here:
+        words = ["--model", "m-1", "--max-tokens", "99", "--progress-timeout-seconds", "7", "--tenant", "acme"]
+        told = await here.run("submit", "go", *words, "--metadata", "a=1", "--metadata", "b=x=y")
+        assert told.exit_code == 0, told.output
+        [asked] = [record.event for record in records_of(here.broker) if isinstance(record.event, RunRequested)]
+        assert (asked.model, asked.max_tokens, asked.limits.progress_timeout_ms, asked.tenant) == ("m-1", 99, 7000, "acme")
+        assert asked.metadata == {"a": "1", "b": "x=y"}
+
+
+async def test_a_label_without_a_value_is_refused() -> None:
+    async with desk() as here:
+        told = await here.run("submit", "go", "--metadata", "a")
+        assert told.exit_code == 2
+        assert "KEY=VALUE" in told.output
+        assert not records_of(here.broker)

@@ -31,11 +31,16 @@ out = Console(soft_wrap=True, highlight=False, markup=False, width=WIDE)
 def submit(
     text: Annotated[str, typer.Argument(help="What the agent is asked.")],
     agent: Annotated[str, typer.Option(help="Which agent.")] = "default",
+    model: Annotated[str | None, typer.Option(help="Instead of the agent's own.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Most output tokens of one answer.")] = None,
     token_budget: Annotated[int | None, typer.Option(help="Tokens the run may spend.")] = None,
     cost_ceiling_usd: Annotated[str | None, typer.Option(help="US dollars the run may cost.")] = None,
     on_budget: Annotated[OnBudget, typer.Option(help="What happens at either limit.", case_sensitive=False)] = OnBudget.SUSPEND,
     timeout_seconds: Annotated[int | None, typer.Option(help="From now to the deadline.")] = None,
+    progress_timeout_seconds: Annotated[int | None, typer.Option(help="Longest time without a finished step.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Model and tool steps together.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="On whose behalf.")] = None,
+    metadata: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; may be repeated.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key again gives the same run.")] = None,
     follow: Annotated[bool, typer.Option("--watch", help="Stay and watch it.")] = False,
     api: Api = DEFAULT_API,
@@ -45,11 +50,16 @@ def submit(
     body: dict[str, Any] = {
         "input": text,
         "agent": agent,
+        "model": model,
+        "maxTokens": max_tokens,
         "tokenBudget": token_budget,
         "costCeilingUsd": _amount(cost_ceiling_usd),
         "onBudget": None if on_budget is OnBudget.SUSPEND else on_budget,
         "timeoutSeconds": timeout_seconds,
+        "progressTimeoutSeconds": progress_timeout_seconds,
         "maxSteps": max_steps,
+        "tenant": tenant,
+        "metadata": _labels(metadata or []) or None,
     }
     headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
     run = Client(api).post("/api/runs", {name: value for name, value in body.items() if value is not None}, headers)
@@ -65,6 +75,14 @@ def _amount(given: str | None) -> float | None:
         if isfinite(amount := float(Decimal(given))):
             return amount
     raise typer.BadParameter(f"expected US dollars such as 0.50, got {given!r}", param_hint="--cost-ceiling-usd")
+
+
+def _labels(given: Iterable[str]) -> dict[str, str]:
+    pairs = {text: text.partition("=") for text in given}
+    for text, (key, equals, _) in pairs.items():
+        if not (key and equals):
+            raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--metadata")
+    return {key: value for key, _, value in pairs.values()}
 
 
 def list_runs(
