@@ -54,3 +54,20 @@ async def test_a_label_without_a_value_is_refused() -> None:
         assert told.exit_code == 2
         assert "KEY=VALUE" in told.output
         assert not records_of(here.broker)
+
+
+async def test_watch_of_a_suspended_run_ends_with_what_resumes_it() -> None:
+    async with desk() as here:
+        await here.stands(Status.SUSPENDED, Reason.BUDGET)
+        told = await here.run("watch", ID)
+        assert told.exit_code == 1
+        assert told.stdout.endswith(f"to go on: runfold resume {ID} --token-budget N or --cost-ceiling-usd USD\n")
+        await here.stands(Status.SUSPENDED, Reason.HISTORY_LOST)
+        assert "runfold resume" not in (await here.run("watch", ID)).stdout
+
+
+async def test_a_status_may_be_written_small() -> None:
+    async with desk() as here:
+        await here.stands(Status.SUSPENDED, Reason.BUDGET)
+        assert ID in (await here.run("runs", "--status", "suspended")).stdout
+        assert ID not in (await here.run("runs", "--status", "running")).stdout

@@ -16,7 +16,7 @@ from rich.table import Table
 from runfold.cli.client import Client
 from runfold.cli.live import Paper, reader
 from runfold.cli.options import DEFAULT_API, Api, Bootstrap, Json, Topic, settings
-from runfold.core.events import FINAL, OnBudget, Status
+from runfold.core.events import FINAL, OnBudget, Reason, Status
 from runfold.ports import LiveReader
 
 POLL_SECONDS = 0.3
@@ -94,7 +94,7 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
-    page = Client(api).get("/api/runs", status=status, agent=agent, tenant=tenant, limit=limit)
+    page = Client(api).get("/api/runs", status=status and status.upper(), agent=agent, tenant=tenant, limit=limit)
     if as_json:
         print(json.dumps(page))
         return
@@ -136,7 +136,7 @@ def watch(
     topic: Topic = None,
     as_json: Json = False,
 ) -> None:
-    """Print a run's steps as they end, until the run does. Exit code 1 unless it SUCCEEDED.
+    """Print a run's steps as they end, until the run does or is SUSPENDED. Exit code 1 unless it SUCCEEDED.
 
     Where Kafka is named (RUNFOLD_BOOTSTRAP), also what the model says, while it says it."""
     chosen, client = settings(bootstrap=bootstrap, topic=topic), Client(api)
@@ -190,7 +190,22 @@ def step_line(step: dict[str, Any]) -> str:
 
 def run_line(run: dict[str, Any]) -> str:
     why = f" reason={run['reason']} {run.get('detail') or ''}".rstrip() if run["status"] != "SUCCEEDED" else ""
-    return f"{run['status']} tokens={run.get('totalTokens')}{why}\n{run.get('output') or ''}".rstrip()
+    after = _way_on(run) if run["status"] == Status.SUSPENDED else run.get("output") or ""
+    return f"{run['status']} tokens={run.get('totalTokens')}{why}\n{after}".rstrip()
+
+
+def _way_on(run: dict[str, Any]) -> str:
+    """The command that resumes a suspended run; at a limit, with the option that raises it."""
+    match run.get("reason"):
+        case Reason.HISTORY_LOST:
+            return ""  # nothing does
+        case Reason.BUDGET:
+            limits = " --token-budget N or --cost-ceiling-usd USD"
+        case Reason.STEP_CAP:
+            limits = " --max-steps N"
+        case _:
+            limits = ""
+    return f"to go on: runfold resume {run['id']}{limits}"
 
 
 def cancel(run_id: RunId, detail: Detail = None, api: Api = DEFAULT_API, as_json: Json = False) -> None:
