@@ -31,3 +31,12 @@ def test_a_dsn_that_cannot_be_read_is_missing(dsn: str) -> None:
     assert (code, line["ok"]) == (1, False)
     assert "expected postgresql://" in line["detail"]
     assert "secret" not in line["detail"]
+
+
+def test_a_model_that_was_named_without_credentials_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RUNFOLD_MODEL_BASE_URL", "http://gateway")
+    told = CliRunner().invoke(app, ["doctor"])
+    assert told.exit_code == 1
+    assert "MISSING  model: RUNFOLD_MODEL_BASE_URL is http://gateway" in told.stdout

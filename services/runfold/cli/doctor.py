@@ -8,8 +8,8 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from runfold.cli import credentials
 from runfold.cli.options import Bootstrap, Dsn, Json, settings
+from runfold.cli.stack import who_answers
 from runfold.config import Settings
 from runfold.core.errors import RunfoldError
 from runfold.local.checks import Check, checks
@@ -24,7 +24,11 @@ out = Console(soft_wrap=True, highlight=False, markup=False)
 def doctor(bootstrap: Bootstrap = None, dsn: Dsn = None, as_json: Json = False) -> None:
     """Say what works here and what is missing. Exit code 1 when something that is needed is."""
     chosen = settings(bootstrap=bootstrap, dsn=dsn)
-    found = [*_given_or_local(chosen), _model(), _asked("prices", lambda: _prices(chosen), "mend or unset RUNFOLD_PRICES")]
+    found = [
+        *_given_or_local(chosen),
+        _asked("model", lambda: who_answers(chosen), "see docs/model-providers.md"),
+        _asked("prices", lambda: _prices(chosen), "mend or unset RUNFOLD_PRICES"),
+    ]
     if as_json:
         print(json.dumps([asdict(check) for check in found]))
     else:
@@ -58,9 +62,3 @@ def _asked(name: str, ask: Callable[[], str], remedy: str) -> Check:
 def _prices(chosen: Settings) -> str:
     listed = Prices.load(Path(chosen.prices) if chosen.prices else None)
     return f"of {len(listed.models)} models, {chosen.prices or 'as shipped'}"
-
-
-def _model() -> Check:
-    name = credentials.variable()
-    none = "no credentials in the environment: `runfold dev` answers from a script"
-    return Check("model", True, f"credentials in {name}" if name else none)
