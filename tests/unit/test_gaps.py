@@ -57,10 +57,11 @@ def test_a_record_in_the_owners_name_that_nobody_can_read_suspends_its_run(log: 
     unreadable(log, run.id)
     gaps, shard, said = told(log)
     assert said == [Reason.UNREADABLE_RECORD]
-    suspension = gaps.suspension(shard.runs[run.id])
+    suspension = gaps.suspension(shard.runs[run.id], -1)
     assert suspension is not None
     assert (suspension.reason, suspension.tool_use_id) == (Reason.UNREADABLE_RECORD, None)
     assert "0/4" in suspension.detail
+    assert gaps.suspension(shard.runs[run.id], 4) is None, "one is on its way"
     assert run.id not in gaps.parked
 
 
@@ -68,7 +69,7 @@ def test_a_record_in_the_owners_name_that_nobody_can_read_suspends_its_run(log: 
 def test_what_anybody_may_have_written_touches_no_run(log: ScriptedLog, run: RunScript, problem: Problem) -> None:
     unreadable(log, run.id, problem, owner=False)
     gaps, shard, said = told(log)
-    assert (said, gaps.suspension(shard.runs[run.id]), run.id in gaps) == ([None], None, False)
+    assert (said, gaps.suspension(shard.runs[run.id], -1), run.id in gaps) == ([None], None, False)
 
 
 def test_one_suspension_is_enough_for_many_records_and_a_resumption_skips_them_for_ever(log: ScriptedLog, run: RunScript) -> None:
@@ -77,21 +78,21 @@ def test_one_suspension_is_enough_for_many_records_and_a_resumption_skips_them_f
     run.suspend(Reason.UNREADABLE_RECORD)
     unreadable(log, run.id)
     gaps, shard, _ = told(log)
-    assert gaps.suspension(shard.runs[run.id]) is None, "it waits for a person already"
+    assert gaps.suspension(shard.runs[run.id], -1) is None, "it waits for a person already"
     run.resume()
     gaps, shard, _ = told(log)
-    assert gaps.suspension(shard.runs[run.id]) is None
+    assert gaps.suspension(shard.runs[run.id], -1) is None
     assert shard.runs[run.id].status is Status.RUNNING
     unreadable(log, run.id)
     gaps, shard, _ = told(log)
-    assert gaps.suspension(shard.runs[run.id]) is not None, "the next one is a matter of its own"
+    assert gaps.suspension(shard.runs[run.id], -1) is not None, "the next one is a matter of its own"
 
 
 def test_a_run_that_waits_for_something_else_waits_for_this_too(log: ScriptedLog, run: RunScript) -> None:
     run.suspend(Reason.BUDGET)
     unreadable(log, run.id)
     gaps, shard, _ = told(log)
-    assert gaps.suspension(shard.runs[run.id]) is not None
+    assert gaps.suspension(shard.runs[run.id], -1) is not None
 
 
 def test_the_word_of_an_owner_that_was_replaced_is_no_suspension(log: ScriptedLog, run: RunScript) -> None:
@@ -100,7 +101,7 @@ def test_the_word_of_an_owner_that_was_replaced_is_no_suspension(log: ScriptedLo
     log.lease("worker-B")
     run.append(RunSuspended, epoch=old, reason=Reason.UNREADABLE_RECORD, detail="", tool_use_id=None)
     gaps, shard, _ = told(log)
-    assert gaps.suspension(shard.runs[run.id]) is not None
+    assert gaps.suspension(shard.runs[run.id], -1) is not None
 
 
 # ---- what a newer build can read
@@ -114,7 +115,7 @@ def test_a_newer_record_parks_its_run_and_holds_the_low_watermark(log: ScriptedL
     gaps, shard, said = told(log)
     assert (said, set(gaps.parked)) == ([Reason.NEEDS_NEWER_VERSION], {run.id})
     assert gaps.low == shard.runs[run.id].first_offset
-    assert gaps.suspension(shard.runs[run.id]) is None, "nothing is written for it"
+    assert gaps.suspension(shard.runs[run.id], -1) is None, "nothing is written for it"
 
 
 @pytest.mark.parametrize("owner", [True, False])

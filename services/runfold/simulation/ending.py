@@ -70,9 +70,15 @@ def complaints_at_the_end(world: "World") -> Iterator[str]:
 def _in_vain(world: "World") -> Iterator[str]:
     for attempt in world.referee.in_vain() if world.plan.planned else ():
         run = world.referee.run(attempt[0])
-        excused = run is None or run.reason in INTERRUPTED or world.referee.resumed[run.id] or run.id in world.referee.parked
-        if not excused:
+        if run is not None and not _may_be_in_vain(world, run):
             yield f"E5: the call for {attempt} was made in vain"
+
+
+def _may_be_in_vain(world: "World", run: Run) -> bool:
+    """A progress timeout ends the call under way, and a reset may take its RunFinished back: the time of a reset is not counted."""
+    if run.limits.progress_timeout_ms is not None or run.reason in INTERRUPTED:
+        return True
+    return bool(world.referee.resumed[run.id]) or run.id in world.referee.parked
 
 
 def _of_run(world: "World", run_id: str) -> Iterator[str]:

@@ -91,9 +91,10 @@ class Flow:
     hand: dict[Attempt, Step] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     carried_at: int = -1  # where the head was when a snapshot of the run was last thought of
+    told: int = -1  # up to this offset a suspension that is on its way speaks of what cannot be read
     held: bool = False  # back by a breaker, when it was last asked
     held_until: int = -1  # broker ms; time held back is not counted as time without progress
-    moved: bool = False  # this owner has brought the run forward: a step's result that it wrote is in the log
+    moved: bool = False  # under this lease the run was brought forward: a step's result that we wrote is in the log
 
     def __post_init__(self) -> None:
         self.ahead = self.run
@@ -143,7 +144,7 @@ class Flow:
         Returns what it must still be told: how steps ended, and the step that had begun ahead of it, now in nobody's hand.
         """
         self.run = self.ahead = run
-        self.unread, ahead = 0, None
+        self.unread, self.told, self.moved, ahead = 0, -1, False, None
         for step in list(self.hand.values()):
             if step.begun and not step.committed:
                 ahead = self.hand.pop(step.attempt)
@@ -163,10 +164,10 @@ class Flow:
         """Not behind another one that is ahead, nor behind a result of its own kind that is not in the log: a death repeats one
         call of the model and one tool at most. And not before this owner has brought the run forward: a step that kills its
         worker at once takes the result before it along, is never counted, and the next owner would do the same. Nor before a
-        resumption is in the log."""
+        resumption is in the log, nor behind a suspension over what cannot be read, which takes steps out of hand."""
         begun = [other for other in self.hand.values() if other.begun]
         behind = all(other.committed and type(other.start) is not type(step.start) for other in begun)
-        return self.moved and self.run.status is Status.RUNNING and step.harmless and behind
+        return self.moved and self.told < 0 and self.run.status is Status.RUNNING and step.harmless and behind
 
     @property
     def working(self) -> bool:

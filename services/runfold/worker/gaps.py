@@ -109,10 +109,11 @@ class Gaps:
             case _:
                 pass
 
-    def suspension(self, run: Run) -> Suspend | None:
-        """What an owner must write before anything else for a run that is spoiled. ``run``: with all that is written already."""
+    def suspension(self, run: Run, told: int) -> Suspend | None:
+        """What an owner must write before anything else for a run that is spoiled. ``run``: with all that is written already;
+        ``told``: the offset up to which suspensions that are on their way speak of records."""
         gap = self._spoiled.get(run.id)
-        if gap is None or _waits(run) or run.status.final:
+        if gap is None or gap.last.offset <= told or _waits(run) or run.status.final:
             return None
         left = gap.last
         detail = f"the record at {left.partition}/{left.offset} cannot be read, the run can go on without it: {left.detail}"

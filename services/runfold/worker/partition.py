@@ -353,7 +353,8 @@ class Partition:
         def poke() -> None:
             self._advance(flow)
 
-        if (stop := self.gaps.suspension(flow.ahead)) is not None:
+        if (stop := self.gaps.suspension(flow.ahead, flow.told)) is not None:
+            flow.told = self.shard.next_offset - 1
             self._submit(flow, self.planner.suspended(stop, flow.ahead))
         while True:
             now = self.clock.now()
@@ -388,11 +389,16 @@ class Partition:
     # ---- acting
 
     def _begin_steps(self, flow: Flow) -> None:
-        for step in flow.startable(self.resources.overlap and not self.draining):
+        for step in flow.startable(self._may_overlap):
             run = flow.run if step.committed else flow.ahead
             step.task = self._spawn(self._perform(flow, step, run))
             if step.slots is self.resources.last_slots:
                 self._loop.call_later(PROBATION_SECONDS, step.give)
+
+    @property
+    def _may_overlap(self) -> bool:
+        """Whether a step may run ahead of the log: not where a newer lease than ours was read."""
+        return self.resources.overlap and not self.draining and self.shard.epoch == self.planner.epoch
 
     def _lease_is_fresh(self) -> bool:
         return self._now() - self.grant().at < self.resources.silence_seconds

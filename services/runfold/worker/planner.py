@@ -58,8 +58,9 @@ class Planner:
         return events, wake
 
     def would_start(self, start: StepStarted, run: Run, now: int, busy: Collection[Attempt]) -> bool:
-        """Whether the run wants just this start of a step."""
+        """Whether the run wants just this start of a step, once the orders that wait are answered."""
         wanted: list[StepStarted] = []
+        run = replace(run, resumes=())
         for decision in decide(run, now, busy, self.since, self._tariff(run, now)):
             if isinstance(decision, CallModel):
                 wanted.append(self._model_start(decision, run))
