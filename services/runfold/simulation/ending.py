@@ -75,7 +75,7 @@ def _in_vain(world: "World") -> Iterator[str]:
 
 
 def _may_be_in_vain(world: "World", run: Run) -> bool:
-    """A progress timeout ends the call under way, and a reset may take its RunFinished back: the time of a reset is not counted."""
+    """A progress timeout ends the call under way, and a reset may take its RunFinished back: time of a reset is not counted."""
     if run.limits.progress_timeout_ms is not None or run.reason in INTERRUPTED:
         return True
     return bool(world.referee.resumed[run.id]) or run.id in world.referee.parked
