@@ -11,7 +11,7 @@ W2  who holds the newest lease calls no model for a step that has its answer, an
 W3  a tool that cannot be repeated runs at most once, unless a person resumed the run
 W4  nobody fights for a partition: no worker fences one more than `FENCES` times within `FENCE_SECONDS`
 W5  a worker whose keeper has fallen silent starts nothing new
-W6  a tool that kills who calls it is called `MAX_STARTS` times, once more where worlds overlap, until a person is asked
+W6  a tool that kills who calls it is called `MAX_STARTS` times, two more where worlds overlap, until a person is asked
 """
 
 from collections import Counter, defaultdict, deque
@@ -189,7 +189,7 @@ class Referee:
         harmless = policy.side_effect in (SideEffect.NONE, SideEffect.READ)
         self._call((request.run_id, request.seq, request.attempt), request.name, harmless)
         self.executions[request.idempotency_key] += 1
-        times = (MAX_STARTS + self._overlap) * (1 + self.resumed[request.run_id])
+        times = (MAX_STARTS + 2 * self._overlap) * (1 + self.resumed[request.run_id])
         if request.name == DEADLY and self.executions[request.idempotency_key] > times:
             self._complain(f"W6: {request.idempotency_key} kills its worker for the {times + 1}th time")
         if not policy.repeatable and self.executions[request.idempotency_key] > 1 + self.resumed[request.run_id]:
