@@ -115,7 +115,9 @@ async def test_what_a_kill_has_cost_is_published(stage: Scene) -> None:
     await published(stage, name, f'{FAILOVER}_count{{since="death"}}', owned)
     assert await stage.processes.metric(name, f'{FAILOVER}_sum{{since="death"}}') < 2 * owned * slowness()
     assert await stage.processes.metric(name, "runfold_fold_seconds_count") == owned
-    assert await stage.processes.readiness(name) == {"status": "ready", "checks": {}}
+    async with asyncio.timeout(20 * slowness()):
+        while await stage.processes.readiness(name) != {"status": "ready", "checks": {}}:  # noqa: ASYNC110 - it is asked by HTTP
+            await asyncio.sleep(0.1)
     assert await stage.processes.metric(name, REPEATED) == 1
     first = next(record.event for record in stage.records(run_id) if isinstance(record.event, ModelStepCompleted))
     assert await stage.processes.metric(name, f'runfold_tokens_paid_twice_total{{model="{first.model}"}}') == first.usage.total

@@ -63,9 +63,10 @@ def _least(run: Run) -> int:
 
 @lru_cache(maxsize=1000)
 def _thinking(options_json: str) -> int:
-    thinking = json.loads(options_json).get("thinking")
-    tokens = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-    return tokens if isinstance(tokens, int) else 0
+    try:
+        return max(0, int(json.loads(options_json)["thinking"]["budget_tokens"]))
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):  # none is set, or no worker of ours wrote it
+        return 0
 
 
 def affordable(run: Run, ceiling: Decimal, tariff: Tariff, room: int) -> int:

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.02
 REPEAT_SECONDS = 0.1  # an unchanged grant is said again: its age is what tells a worker that its keeper lives
 FROZEN_SECONDS = 1.0  # between two looks at the worker: we were not running
+DOUBT_AFTER, DOUBT_SECONDS = 2.0, 1.0  # who stood still so long may have lost the lease: nothing is granted until we would know
 SILENCE_SECONDS = 5.0  # a worker that has not answered for so long is replaced
 START_SECONDS = 60.0  # before its first answer: it imports the app
 CONFIG_EXIT = 78  # of a worker that its settings or its app keep from starting: the next one would fare no better
@@ -46,7 +47,7 @@ class Keeper:
         self._leaving: frozenset[int] = frozenset()
         self._deaths: deque[float] = deque(maxlen=DEATHS)
         self._backoff = BACKOFF_SECONDS[0]
-        self._said, self._said_at = Grant(), 0.0
+        self._said, self._said_at, self._doubt_until = Grant(), 0.0, 0.0
         self._news_at = 0.0  # of the grant that last said something new
 
     def stop(self) -> None:
@@ -107,6 +108,8 @@ class Keeper:
         now = time.monotonic()
         if (gap := now - self._tended) > FROZEN_SECONDS:
             self._heard += gap
+        if gap > DOUBT_AFTER:
+            self._doubt_until = now + DOUBT_SECONDS
         self._tended = now
 
     def _say(self) -> None:
@@ -114,6 +117,8 @@ class Keeper:
         leaving = self._leaving | owned if self._going else self._leaving
         grant = Grant(owned - leaving, leaving, self.membership.proof, now, self._orphaned & owned, self._died_at)
         news = (grant.partitions, grant.leaving, grant.proof) != (self._said.partitions, self._said.leaving, self._said.proof)
+        if now < self._doubt_until and not self._said.partitions - grant.partitions:
+            return
         if news:
             self._held, self._news_at = self._held | grant.partitions, now
         if news or now > self._said_at + REPEAT_SECONDS:
