@@ -89,7 +89,7 @@ def _drifted(run: Run) -> Suspend | None:
 
 def has_one_start_left(step: ModelStep | Call) -> bool:
     """Whether the next death would suspend the run. What was under way beside a step that kills has died as often as that one: to
-    tell them apart, a worker makes such starts one at a time."""
+    tell them apart, a worker makes such starts one after the other, some time apart."""
     return _deaths(step) >= MAX_STARTS - 1
 
 

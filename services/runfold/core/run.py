@@ -284,20 +284,22 @@ def _is_open(step: ModelStep, event: ModelStepCompleted | ModelStepFailed) -> bo
     return step.open and step.seq == event.seq and step.attempt == event.attempt
 
 
+def _closed(step: ModelStep) -> ModelStep:
+    """No attempt of it is open, and nothing is reserved for one."""
+    return replace(step, open=False, reserved=0, reserved_cost=Decimal(0))
+
+
 def _model_failed(run: Run, event: ModelStepFailed) -> Run:
     if not _is_open(run.step, event):
         return run
     overload = event.reason is Reason.OVERLOADED
     run = wasted(run, event)
     step = replace(
-        run.step,
-        open=False,
+        _closed(run.step),
         failures=run.step.failures + 1,
         overloads=run.step.overloads + overload,
         mishaps=run.step.mishaps + (not overload),
         retry_at=event.retry_at,
-        reserved=0,
-        reserved_cost=Decimal(0),
     )
     final = Status.SUSPENDED if event.reason in MENDABLE else Status.FAILED
     return replace(
@@ -445,16 +447,7 @@ def _resumed(run: Run, event: RunResumed) -> Run:
         waiting_tool_use_id=None,
         limits=replace_limits(run.limits, event),
         drift="" if run.reason is Reason.PREFIX_DRIFT else run.drift,
-        step=replace(
-            run.step,
-            open=False,
-            failures=run.step.attempt,
-            overloads=0,
-            mishaps=0,
-            retry_at=None,
-            reserved=0,
-            reserved_cost=Decimal(0),
-        ),
+        step=replace(_closed(run.step), failures=run.step.attempt, overloads=0, mishaps=0, retry_at=None),
         calls=tuple(replace(call, open=False, forgiven=call.attempt) if call.id == asked else call for call in run.calls),
     )
 
@@ -491,6 +484,6 @@ def _finished(run: Run, event: RunFinished, at: int) -> Run:
         waiting_tool_use_id=None,
         finished_at=at,
         verdict=None,
-        step=replace(run.step, open=False, reserved=0, reserved_cost=Decimal(0)),
+        step=_closed(run.step),
         inbox=tuple(command for command in run.inbox if command.command_id != event.command_id),
     )
