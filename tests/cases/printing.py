@@ -70,15 +70,18 @@ def hijacks() -> str:
 
 
 class Listener(logging.Handler):
-    """Hears the last line that came by a pipe."""
+    """Hears the last line that came by each pipe: both are read by threads of their own."""
 
     def __init__(self) -> None:
         super().__init__()
         self.heard = threading.Event()
+        self._pipes: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.getMessage() == LAST.decode().strip():
-            self.heard.set()
+            self._pipes.add(record.__dict__["runfold.output"])
+            if self._pipes == {"stdout", "stderr"}:
+                self.heard.set()
 
 
 async def main() -> None:
@@ -90,6 +93,7 @@ async def main() -> None:
         request = ToolCallRequest(RUN, seq, 1, f"t{seq}", name, "{}", f"{RUN}/1/t{seq}", 1)
         result = await tools.call(request)
         log.info("RESULT %s %s", name, json.loads(result.content_json))
+    os.write(1, LAST)
     os.write(2, LAST)
     assert listener.heard.wait(10)
     log.info("still here")
