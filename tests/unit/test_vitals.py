@@ -303,7 +303,7 @@ def test_reasons_are_those_of_the_documentation() -> None:
     assert {*Blocked} == {
         "loop", "keeper_silent", "taking_over", "resetting", "standstill", "dead_letters", "parked",
     }  # fmt: skip
-    assert {*Blocked} > vitals.HARMLESS
+    assert {*Blocked} > vitals.STEPS_GO_ON
 
 
 # ---- standing still

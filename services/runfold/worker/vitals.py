@@ -32,7 +32,7 @@ class Blocked(StrEnum):
     PARKED = "parked"  # steps go on; its low watermark waits for a newer build to go on with a run
 
 
-HARMLESS = frozenset({Blocked.DEAD_LETTERS, Blocked.PARKED})
+STEPS_GO_ON = frozenset({Blocked.DEAD_LETTERS, Blocked.PARKED})  # a process is ready all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,10 @@ class Vitals:
 
     def troubles(self) -> dict[str, str]:
         """Why the process is not ready, by what is troubled. Empty: it does its work, or stands by to be given some."""
-        seen, found, harmless = self._seen, dict[str, str](), HARMLESS
+        seen, found, passed_over = self._seen, dict[str, str](), STEPS_GO_ON
         if stuck := self.loop_age > LOOP_SECONDS:
             found["loop"] = f"blocked for {self.loop_age:.1f} s"
-            harmless |= {Blocked.KEEPER_SILENT}  # the loop hears the keeper: its silence is our own deafness
+            passed_over |= {Blocked.KEEPER_SILENT}  # the loop hears the keeper: its silence is our own deafness
         if (age := self._now() - self._worker.resources.read_at()) > READER_SECONDS:
             found["reader"] = f"blocked for {age:.1f} s"
         if self._silent(seen.granted_at, seen.at):
@@ -117,7 +117,7 @@ class Vitals:
         elif seen.leaving:
             found["group"] = "being left"
         for number, reasons in seen.blocked.items():
-            if why := reasons - harmless:
+            if why := reasons - passed_over:
                 found[f"partition {number}"] = ", ".join(sorted(why))
         return found
 
