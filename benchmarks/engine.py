@@ -47,7 +47,7 @@ from runfold.local import LocalStack
 from runfold.log.codec import Codec
 from runfold.log.kafka import KafkaCommands, KafkaLog, KafkaMembership, create_topic
 from runfold.log.partitioner import partition_of
-from runfold.model import RetryPolicy, ScriptedModel
+from runfold.model import Backoff, RetryPolicy, ScriptedModel
 from runfold.ports import Grant, Model, ModelAnswer, ModelRequest, ToolCallRequest, ToolPolicy, ToolResult, Tools
 from runfold.telemetry.metrics import WorkerMetrics
 from runfold.telemetry.watch import Watch
@@ -58,6 +58,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, too
 from benchmarks.lane import percentiles  # after the line above
 
 WARM_SECONDS = 2.0
+BACKOFF = Backoff(attempts=5, base=1.0, cap=60.0)  # no call fails
 CONTENT = json.dumps(
     [{"type": "text", "text": "m" * 900}, {"type": "tool_use", "id": "TOOL", "name": "nothing", "input": {"n": 1}}]
 )
@@ -149,7 +150,7 @@ async def at_work(
         model=model,
         agents=OneAgent(tools),
         pricing=NoPrice(),
-        retries=RetryPolicy(),
+        retries=RetryPolicy(overloads=BACKOFF, mishaps=BACKOFF),
         observer=watch,
         overlap=overlap,
     )

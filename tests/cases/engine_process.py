@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from runfold.log.memory import MemoryBroker, MemoryLog
 from runfold.log.memory.group import Group
-from runfold.model import BreakerPolicy, Breakers, DatedPrices, Prices, RetryPolicy, TimeLimited
+from runfold.model import Backoff, BreakerPolicy, Breakers, DatedPrices, Prices, RetryPolicy, TimeLimited
 from runfold.model.anthropic import AnthropicModel
 from runfold.ports import Grant, Observer
 from runfold.telemetry.metrics import WorkerMetrics
@@ -18,8 +18,13 @@ from runfold.telemetry.watch import Watch
 from runfold.worker.resources import Agents, Resources
 from runfold.worker.worker import Worker
 
-RETRIES = RetryPolicy(attempts=3, base=0.02, cap=0.2)
+BACKOFF = Backoff(attempts=3, base=0.02, cap=0.2)
 BREAKER = BreakerPolicy(pause=0.05, cap=0.2)
+
+
+def same_for_all(backoff: Backoff) -> RetryPolicy:
+    """Failures of both kinds are tried again alike."""
+    return RetryPolicy(overloads=backoff, mishaps=backoff)
 
 
 class Fanout:
@@ -91,7 +96,7 @@ class Process:
         observer = cast(Observer, Fanout(notes, Watch(name, WorkerMetrics(self.registry))))
         settings: dict[str, Any] = {
             "pricing": DatedPrices(Prices.load()),
-            "retries": RETRIES,
+            "retries": same_for_all(BACKOFF),
             "breakers": Breakers(BREAKER),
             "beat_seconds": 0.02,
             **options,

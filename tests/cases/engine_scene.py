@@ -27,7 +27,7 @@ from runfold.ports import Commands
 from runfold.testing import FakeMessagesApi, Script
 from runfold.testing.fake_api.markers import unmarked
 from runfold.tools import Tool, ToolContext, tool
-from tests.cases.engine_process import RETRIES, Process
+from tests.cases.engine_process import BACKOFF, Process
 from tests.cases.oracles import Evidence, Execution, check
 from tests.engine import Notes
 
@@ -244,7 +244,7 @@ class Scene:
     def check(self, **facts: Any) -> None:
         """All oracles that can see something here."""
         seen = {"records": self.records(), "hits": self.api.requests, "executions": self.ledger, "live": self.live()}
-        check(Evidence(**{**seen, "interruptions": self.interruptions, "attempts": RETRIES.attempts, **facts}))
+        check(Evidence(**{**seen, "interruptions": self.interruptions, "attempts": BACKOFF.attempts, **facts}))
         assert not self.accidents
 
 

@@ -12,7 +12,7 @@ from runfold.agents import Agent
 from runfold.core.events import ModelStepCompleted, ModelStepFailed, ModelStepStarted, Reason, Status
 from runfold.model import Backoff, BreakerPolicy, Breakers, RetryPolicy
 from runfold.testing import Script, sse
-from tests.cases.engine_process import RETRIES
+from tests.cases.engine_process import BACKOFF, same_for_all
 from tests.cases.engine_scene import MODEL, recording, stage
 
 # ---- A01
@@ -76,7 +76,7 @@ async def test_a02_there_is_one_layer_of_retries(variant: str, caplog: pytest.Lo
     draws = cycle([0.9, 0.8, 0.7])
     caplog.set_level(logging.INFO, "runfold.step")
     async with stage(script) as scene:
-        process = scene.start(draw=lambda: next(draws), retries=RetryPolicy(attempts=3, base=0.1, cap=10))
+        process = scene.start(draw=lambda: next(draws), retries=same_for_all(Backoff(attempts=3, base=0.1, cap=10)))
         run = await scene.play()
         assert scene.api.hits() == 3, "A02.1: not nine"
         assert [event.attempt for event in scene.log(run.id, ModelStepStarted)] == [1, 2, 3], "A02.1"
@@ -125,7 +125,7 @@ async def test_a04_v3_an_invalid_request_in_a_stream_is_not_retried() -> None:
 async def test_a04_v4_an_overload_for_ever_ends_by_policy() -> None:
     async with stage(Script().then_sse(*HALF, sse.error_event("overloaded_error")).for_ever()) as scene:
         run = await scene.play()
-        assert scene.api.hits() == RETRIES.attempts, "A04.3"
+        assert scene.api.hits() == BACKOFF.attempts, "A04.3"
         assert (run.status, run.reason) == (Status.FAILED, Reason.OVERLOADED), "A04.3"
         assert (run.usage.total, run.wasted.input_tokens) == (0, 3 * 900), "A04.4"
 
@@ -138,7 +138,8 @@ OVERLOADED = Script().then_fail(529)
 async def test_an_overload_is_waited_for_longer_than_other_failures_also_across_a_restart() -> None:
     script = Script().then_fail(529).then_fail(500).then_fail(529).then_fail(529).then_fail(529).then_fail(500).then_text("done")
     async with stage(script, attempts=7) as scene:
-        patient = RetryPolicy(attempts=3, base=0.01, cap=0.1, overload=Backoff(attempts=5, base=0.01, cap=0.1))
+        overloads, mishaps = (Backoff(attempts=attempts, base=0.01, cap=0.1) for attempts in (5, 3))
+        patient = RetryPolicy(overloads=overloads, mishaps=mishaps)
         killed = scene.kill_at(lambda event: isinstance(event, ModelStepFailed) and event.attempt == 4, committed=True)
         scene.start(retries=patient)
         id_ = await scene.submit()
@@ -156,7 +157,7 @@ async def test_while_a_model_fails_runs_wait_and_use_up_no_attempt(caplog: pytes
     held: list[tuple[str, bool]] = []
     async with stage({"first": first, **others}, attempts=4) as scene:
         breakers = Breakers(BreakerPolicy(failures=3, pause=0.5, cap=1.0), lambda model, yes: held.append((model, yes)))
-        scene.start(breakers=breakers, retries=RetryPolicy(attempts=4, base=0.001, cap=0.001))
+        scene.start(breakers=breakers, retries=same_for_all(Backoff(attempts=4, base=0.001, cap=0.001)))
         ids = [await scene.submit("first")]
         await scene.logged(ModelStepFailed, ids[0], attempt=3)
         ids += [await scene.submit(text) for text in others]
@@ -205,7 +206,7 @@ async def test_a05_a_stream_without_content_is_given_up(variant: str) -> None:
         scene.start(**CLOCKS)
         run = await scene.play()
         failures = scene.log(run.id, ModelStepFailed)
-        assert len(failures) == scene.api.hits() == RETRIES.attempts, "A05.1: retried by policy"
+        assert len(failures) == scene.api.hits() == BACKOFF.attempts, "A05.1: retried by policy"
         assert all(STREAM_SECONDS * 500 <= failure.latency_ms <= STREAM_SECONDS * 1000 + 1500 for failure in failures), "A05.1"
         assert (run.status, run.reason) == (Status.FAILED, Reason.MODEL_TIMEOUT), "A05.1"
         await scene.api.until(lambda: all(hit.aborted for hit in scene.api.requests))  # A05.1: the stub sees it closed
@@ -281,7 +282,7 @@ async def test_each_way_in_which_a_stream_breaks_is_told_apart(variant: str) -> 
         run = await scene.play()
         failures = scene.log(run.id, ModelStepFailed)
         assert {(failure.reason, failure.error_type) for failure in failures} == {(reason, error_type)}
-        assert len(failures) == scene.api.hits() == (RETRIES.attempts if again else 1)
+        assert len(failures) == scene.api.hits() == (BACKOFF.attempts if again else 1)
         assert (run.status, run.reason, run.output) == (Status.FAILED, reason, "")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from runfold.core.errors import ConfigError, ModelFailure
 from runfold.core.events import Reason
-from runfold.model import Retrying, RetryPolicy, TimeLimited
+from runfold.model import Backoff, Retrying, RetryPolicy, TimeLimited
 from runfold.model.anthropic import AnthropicModel
 from runfold.testing import FakeMessagesApi, RecordingSleeper, Script, model_request, sse
 
@@ -270,7 +270,8 @@ async def test_whole_answers_share_a_connection() -> None:
 async def retried(script: Script, attempts: int = 3) -> tuple[int, list[float], ModelFailure | None]:
     """(hits, sleeps, the final failure) of a call with retries. The jitter draws 0: waits are what the server asked for."""
     sleeper = RecordingSleeper()
-    policy = RetryPolicy(attempts=attempts, base=1, cap=60, retry_after_cap=600)
+    backoff = Backoff(attempts=attempts, base=1, cap=60)
+    policy = RetryPolicy(overloads=backoff, mishaps=backoff, retry_after_cap=600)
     async with calling(script) as (api, model):
         try:
             await Retrying(model, policy, sleep=sleeper, draw=lambda: 0.0).complete(model_request())

@@ -35,7 +35,7 @@ from runfold.core.shard import Shard
 from runfold.log.memory import MemoryCommands, MemoryLog
 from runfold.testing import Script
 from runfold.worker import carrier
-from tests.cases.engine_process import RETRIES, Process
+from tests.cases.engine_process import BACKOFF, Process
 from tests.cases.engine_scene import Scene, stage
 from tests.property.random_scripts import random_script, random_tools
 
@@ -46,7 +46,7 @@ RATE = 0.2  # of commits that something happens at
 PATIENCE = 30.0
 RESUMED: dict[str, Any] = {  # what the oracles must know of runs that are resumed: what stopped them is tried again
     "discarded": frozenset({"max_tokens", "brand_new"}),
-    "attempts": RETRIES.attempts + ACCIDENTS,
+    "attempts": BACKOFF.attempts + ACCIDENTS,
 }
 
 

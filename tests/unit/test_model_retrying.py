@@ -12,7 +12,8 @@ from runfold.model.failures import failure
 from runfold.ports import ModelAnswer, ModelRequest
 from runfold.testing import RecordingSleeper, model_request
 
-POLICY = RetryPolicy(attempts=5, base=1, cap=10, retry_after_cap=600)
+BACKOFF = Backoff(attempts=5, base=1, cap=10)
+POLICY = RetryPolicy(overloads=BACKOFF, mishaps=BACKOFF, retry_after_cap=600)
 
 
 @pytest.mark.parametrize(("failures", "ceiling"), [(1, 1), (2, 2), (3, 4), (4, 8)])
@@ -22,9 +23,9 @@ def test_full_jitter_grows_to_its_ceiling(failures: int, ceiling: float) -> None
 
 
 def test_the_cap_bounds_our_own_back_off_whatever_the_count() -> None:
-    patient = RetryPolicy(attempts=10**6, base=1, cap=10)
-    assert patient.delay(5, None, 0.5) == 5
-    assert patient.delay(10**5, None, 0.5) == 5
+    patient = Backoff(attempts=10**6, base=1, cap=10)
+    assert patient.ceiling(5) == 10
+    assert patient.ceiling(10**5) == 10
 
 
 def test_the_longer_of_jitter_and_retry_after_counts() -> None:
@@ -38,7 +39,7 @@ def test_what_a_server_asks_for_is_bounded() -> None:
 
 def test_the_last_attempt_has_no_next() -> None:
     assert POLICY.delay(5, 7.0, 0.5) is None
-    assert RetryPolicy(attempts=1).delay(1, None, 0.5) is None
+    assert Backoff(attempts=1, base=1, cap=60).ceiling(1) is None
 
 
 @given(
@@ -52,7 +53,7 @@ def test_a_delay_is_never_shorter_than_asked_nor_longer_than_allowed(failures: i
     assert min(asked or 0, 600) <= delay <= 600
 
 
-PATIENT = RetryPolicy(attempts=2, base=1, cap=10, overload=Backoff(attempts=4, base=5, cap=15))
+PATIENT = RetryPolicy(overloads=Backoff(attempts=4, base=5, cap=15), mishaps=Backoff(attempts=2, base=1, cap=10))
 
 
 def test_an_overload_is_waited_for_longer_and_more_often() -> None:

@@ -26,22 +26,21 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Full jitter, bounded; what the server asks for counts when it is longer. All times in seconds."""
+    """Full jitter, bounded; what the server asks for counts when it is longer.
 
-    attempts: int = 5  # of one call, the first included
-    base: float = 1.0
-    cap: float = 60.0  # of our own back-off
-    retry_after_cap: float = 600.0  # of what a server may ask for
-    overload: Backoff | None = None  # when the API says that it is overloaded; None: as after any other failure
+    Failures are of two kinds, and each kind has its own count."""
+
+    overloads: Backoff  # when the API says that it is overloaded
+    mishaps: Backoff  # after any other failure
+    retry_after_cap: float = 600.0  # seconds, of what a server may ask for
 
     def delay(self, failures: int, retry_after: float | None, draw: float, *, overloaded: bool = False) -> float | None:
         """How long to wait after the ``failures``-th failure of its kind (from 1), None when that was the last attempt.
 
-        Overloads are one kind, all others together the other: each has its own count. ``draw`` is a random number in [0, 1).
-        Whether the failure can be cured by a repetition is the caller's to ask (`ModelFailure.retryable`).
+        ``draw`` is a random number in [0, 1). Whether the failure can be cured by a repetition is the caller's to ask
+        (`ModelFailure.retryable`).
         """
-        others = Backoff(attempts=self.attempts, base=self.base, cap=self.cap)
-        ceiling = ((overloaded and self.overload) or others).ceiling(failures)
+        ceiling = (self.overloads if overloaded else self.mishaps).ceiling(failures)
         return None if ceiling is None else max(draw * ceiling, min(retry_after or 0.0, self.retry_after_cap))
 
 

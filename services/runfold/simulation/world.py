@@ -6,7 +6,7 @@ from collections.abc import Callable
 from runfold.core.events import Record, Status
 from runfold.core.run import Run
 from runfold.core.shard import Ignored
-from runfold.model.retrying import RetryPolicy
+from runfold.model.retrying import Backoff, RetryPolicy
 from runfold.simulation.broker import Link, SimulatedBroker
 from runfold.simulation.chance import CALM, Plan, stream
 from runfold.simulation.chaos import Chaos
@@ -22,6 +22,7 @@ from runfold.worker.resources import Resources
 
 PATIENCE = 300.0  # seconds after the last fault, until all is as it must be
 LOOK_SECONDS = 1.0
+BACKOFF = Backoff(attempts=4, base=0.5, cap=5.0)  # of a model call
 
 
 class World:
@@ -68,7 +69,7 @@ class World:
             model=self.model,
             agents=SimulatedAgents(self.tools),
             pricing=FlatPrice(),
-            retries=RetryPolicy(attempts=4, base=0.5, cap=5.0, retry_after_cap=10.0),
+            retries=RetryPolicy(overloads=BACKOFF, mishaps=BACKOFF, retry_after_cap=10.0),
             observer=Observer(self, process.name),
             overlap=self.plan.overlap,
             max_model_calls=4,

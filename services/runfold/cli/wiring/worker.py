@@ -96,16 +96,11 @@ async def _resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
 
 
 def _retries(settings: Settings) -> RetryPolicy:
-    overload = Backoff(
+    overloads = Backoff(
         attempts=settings.overload_attempts, base=settings.overload_base_seconds, cap=settings.overload_cap_seconds
     )
-    return RetryPolicy(
-        attempts=settings.model_attempts,
-        base=settings.backoff_base_seconds,
-        cap=settings.backoff_cap_seconds,
-        retry_after_cap=settings.retry_after_cap_seconds,
-        overload=overload,
-    )
+    mishaps = Backoff(attempts=settings.model_attempts, base=settings.backoff_base_seconds, cap=settings.backoff_cap_seconds)
+    return RetryPolicy(overloads=overloads, mishaps=mishaps, retry_after_cap=settings.retry_after_cap_seconds)
 
 
 def _breaker(settings: Settings) -> BreakerPolicy:
