@@ -206,6 +206,9 @@ def test_a_price_list_with_a_mistake_is_refused(tmp_path: Path, text: str) -> No
         ('{"models": {"bad": [{' + RATES + ', "speed": 1}]}}', "model 'bad', price 1: expected a name, got 1"),
         ("{", "the file: "),
         ("{}", "the file: no 'models'"),
+        ("[]", "the file: expected an object, got a list"),
+        ('{"models": {}, "modifier": {}}', "unknown keys: 'modifier', expected some of checked, models, modifiers, unit"),
+        ('{"Models": {}, "modifers": {}}', "the file: unknown keys: 'Models', 'modifers', expected some of"),
     ],
 )
 def test_a_mistake_is_named_by_where_it_stands(tmp_path: Path, text: str, named: str) -> None:
@@ -213,6 +216,38 @@ def test_a_mistake_is_named_by_where_it_stands(tmp_path: Path, text: str, named:
     path.write_text(text)
     with pytest.raises(ConfigError, match=named):
         Prices.load(path)
+
+
+def at_the_rate(rate: str, factors: dict[str, str]) -> str:
+    rates = {"input": rate, "cache_write_5m": "0", "cache_write_1h": "0", "cache_read": "0", "output": "0"}
+    return json.dumps({"models": {"m": [rates]}, "modifiers": {"service_tier": {"standard": "1"}, "inference_geo": factors}})
+
+
+@pytest.mark.parametrize(
+    ("rate", "factors", "found"),
+    [
+        ("1000000.000001", {}, "model 'm', price 1: 1000000.000001, which modifiers multiply by up to 1"),
+        ("999999999", {"us": "0.001"}, "model 'm', price 1: 999999999, which modifiers multiply by up to 1"),
+        ("2000", {"us": "500.1"}, "model 'm', price 1: 2000, which modifiers multiply by up to 500.1"),
+        ("0", {"us": "999999999"}, "which modifiers multiply by up to 999999999"),  # the shipped prices
+    ],
+)
+def test_a_rate_beyond_sense_is_refused(tmp_path: Path, rate: str, factors: dict[str, str], found: str) -> None:
+    """The log holds no amount of thirteen digits: a start or an answer that costs as much would take its worker down."""
+    path = tmp_path / "prices.json"
+    path.write_text(at_the_rate(rate, factors))
+    with pytest.raises(ConfigError, match=f"{found}; expected at most 1000000 US dollars per million tokens"):
+        Prices.load(path)
+
+
+@pytest.mark.parametrize(("rate", "factor"), [("1000000", "1"), ("2000", "500")])
+def test_what_the_dearest_tokens_cost_can_be_written_down(tmp_path: Path, rate: str, factor: str) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text(at_the_rate(rate, {"us": factor}))
+    usage = Usage(input_tokens=10**12 - 1)
+    cost = Prices.load(path).cost("m", usage, TODAY, {"inference_geo": "us"})
+    assert cost == 10**12 - 1
+    assert money(money_bytes(cost)) == cost
 
 
 def test_what_is_reserved_at_fine_prices_is_no_finer_than_the_log_holds(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from datetime import date
 from decimal import ROUND_CEILING, Decimal, localcontext
+from functools import reduce
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ STANDARD = "standard"
 _DATED = re.compile(r"-\d{8}$")  # of a model id: claude-haiku-4-5-20251001 costs what claude-haiku-4-5 costs
 _AMOUNT = re.compile(r"\d{1,9}(\.\d{1,6})?")  # six digits, so that the price of one token has no more than twelve
 FINEST = Decimal(1).scaleb(-12)  # what the log can hold
+HIGHEST = Decimal(1_000_000)  # US dollars per million tokens, modified: at a dollar a token the log can hold what 10^12 cost
 
 Factors = Mapping[str, Mapping[str, Decimal]]  # by modifier and its value: what multiplies the whole cost
 
@@ -80,6 +82,7 @@ class Prices:
                 raise ConfigError(f"The price list {path} cannot be read: {error}") from error
             own_models, own_factors = _parse(text, str(path))
             models, factors = models | own_models, factors | own_factors
+            _check_bound(models, factors, str(path))
         return cls(models, factors)
 
     @property
@@ -133,11 +136,13 @@ def _precedence(price: Price) -> tuple[int, float]:
 
 # ---- the file
 
+_KEYS = frozenset({"models", "modifiers", "unit", "checked"})  # the latter two are for people
+
 
 def _parse(text: str, source: str) -> tuple[dict[str, list[Price]], dict[str, dict[str, Decimal]]]:
     place = "the file"
     try:
-        listed = json.loads(text)
+        listed = _known(json.loads(text))
         models: dict[str, list[Price]] = {}
         for model, entries in listed["models"].items():
             place = f"model {model!r}"
@@ -154,6 +159,14 @@ def _parse(text: str, source: str) -> tuple[dict[str, list[Price]], dict[str, di
         hint = "The shipped prices.json is an example."
         raise ConfigError(f"The price list {source} cannot be used: {place}: {said}. {hint}") from error
     return models, factors
+
+
+def _known(listed: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(listed, dict):
+        raise ValueError(f"expected an object, got a {type(listed).__name__}")
+    if unknown := sorted(listed.keys() - _KEYS):
+        raise ValueError(f"unknown keys: {', '.join(map(repr, unknown))}, expected some of {', '.join(sorted(_KEYS))}")
+    return listed
 
 
 def _some(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -173,6 +186,18 @@ def _price(entry: dict[str, Any]) -> Price:
     if entry:
         raise ValueError(f"unknown fields {', '.join(sorted(entry))}")
     return price
+
+
+def _check_bound(models: Mapping[str, list[Price]], factors: Factors, source: str) -> None:
+    """Raises `ConfigError` for a rate that modifiers can raise above `HIGHEST`."""
+    factor = reduce(EXACT.multiply, (max([Decimal(1), *values.values()]) for values in factors.values()), Decimal(1))
+    for model, prices in models.items():
+        for number, price in enumerate(prices, 1):
+            rate = max(astuple(price.rates))
+            if EXACT.multiply(rate, factor) > HIGHEST:
+                got = f"model {model!r}, price {number}: {rate}, which modifiers multiply by up to {factor}"
+                allowed = f"expected at most {HIGHEST} US dollars per million tokens"
+                raise ConfigError(f"The price list {source} cannot be used: {got}; {allowed}")
 
 
 def _amount(value: object) -> Decimal:
