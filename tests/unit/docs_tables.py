@@ -1,13 +1,14 @@
 """The tables of docs/operations.md, made from the code. ``python -m tests.unit.docs_tables`` writes them into the page."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client import Counter
 
 from runfold import config
+from runfold.telemetry.declaring import Metric
 from runfold.telemetry.metrics import ApiMetrics, ProjectorMetrics, WorkerMetrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -37,20 +38,16 @@ def _shown(default: object) -> str:
 def metrics() -> str:
     """One row per metric, as it is scraped."""
     rows = [
-        f"| `{_scraped(metric)}` | {process} | {metric._documentation} |"
-        for process, made in (("worker", WorkerMetrics), ("projector", ProjectorMetrics), ("api", ApiMetrics))
-        for metric in _metrics(made)
+        f"| `{_scraped(metric)}` | {process} | {metric.text} |"
+        for process, exported in (("worker", WorkerMetrics), ("projector", ProjectorMetrics), ("api", ApiMetrics))
+        for metric in exported.declared()
     ]
     return "\n".join(["| metric | of | |", "|---|---|---|", *rows, ""])
 
 
-def _metrics(made: Callable[[CollectorRegistry], object]) -> list[MetricWrapperBase]:
-    return [value for value in vars(made(CollectorRegistry())).values() if isinstance(value, MetricWrapperBase)]
-
-
-def _scraped(metric: MetricWrapperBase) -> str:
-    name = f"{metric._name}_total" if metric._type == "counter" else metric._name
-    return f"{name}{{{','.join(metric._labelnames)}}}" if metric._labelnames else name
+def _scraped(metric: Metric[Any]) -> str:
+    name = f"{metric.name}_total" if metric.kind is Counter else metric.name
+    return f"{name}{{{','.join(metric.labels)}}}" if metric.labels else name
 
 
 TABLES = {
