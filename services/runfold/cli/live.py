@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from runfold.config import Settings
+from runfold.core.printable import printable
 from runfold.log.kafka import KafkaLiveReader
 from runfold.ports import LiveEnd, LiveReader, LiveText
 
@@ -81,7 +82,7 @@ class Paper:
         if self._as_json:
             self.line(json.dumps({"kind": "TEXT", **_document(piece)}))
             return
-        text = ("" if piece.index == self._next else "[…]") + _harmless(piece.text)
+        text = ("" if piece.index == self._next else "[…]") + printable(piece.text, keep="\n\t")
         if text:
             print(text, end="", flush=True)
             self._within_a_line = not text.endswith("\n")
@@ -90,8 +91,3 @@ class Paper:
 def _document(piece: LiveText) -> dict[str, Any]:
     document = asdict(piece)
     return {"runId": document.pop("run_id"), **document}
-
-
-def _harmless(text: str) -> str:
-    """Nothing in it that a terminal obeys, but new lines."""
-    return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)

@@ -17,6 +17,7 @@ from runfold.cli.client import Client
 from runfold.cli.live import Paper, reader
 from runfold.cli.options import DEFAULT_API, Api, Bootstrap, Json, Topic, settings
 from runfold.core.events import FINAL, OnBudget, Reason, Status
+from runfold.core.printable import printable
 from runfold.ports import LiveReader
 
 POLL_SECONDS = 0.3
@@ -124,9 +125,7 @@ def print_table(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -
 
 
 def _cell(value: object) -> str:
-    """On one line, and nothing in it that a terminal obeys: some of it is what models and strangers wrote."""
-    text = "" if value is None else str(value)
-    return "".join(char if char.isprintable() else " " for char in text)
+    return "" if value is None else printable(str(value))
 
 
 def watch(

@@ -6,6 +6,8 @@ what it does not know, and a cost that is not known is shown as such.
 
 from typing import Any
 
+from runfold.core.printable import printable
+
 _LONGEST = 100  # characters of a name or a value that are kept
 _MOST = 20
 
@@ -42,5 +44,4 @@ def _is_nothing(value: object) -> bool:
 
 def _short(value: object) -> str:
     """As text that any log and table can hold."""
-    text = str(value)[:_LONGEST]
-    return "".join(char if char.isprintable() else " " for char in text).encode("utf-8", "replace").decode()
+    return printable(str(value)[:_LONGEST])

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
+from runfold.core.printable import printable
+
 LONGEST = 2000  # characters of a line that are kept
 PARTS = 200  # unfinished lines that are kept apart, of as many calls
 OURS = "runfold"  # the logger above all of ours
@@ -84,11 +86,6 @@ class Printed(io.TextIOWrapper):
 def say(name: str, line: str, facts: Mapping[str, Any]) -> None:
     """One line of output as a record."""
     log.info("%s", printable(line), extra={"runfold.output": name, **facts})
-
-
-def printable(text: str) -> str:
-    """``text`` on one line, and nothing in it that a terminal obeys: it is foreign."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 
 
 def capture(handler: "logging.StreamHandler[IO[str]]", facts: Facts) -> None:

@@ -24,11 +24,11 @@ from runfold.core.events import (
     Unreadable,
     Usage,
 )
+from runfold.core.printable import printable
 from runfold.core.run import Run
 from runfold.core.shard import Ignored
 from runfold.ports import Failover
 from runfold.telemetry.metrics import Bounded, WorkerMetrics
-from runfold.telemetry.output import printable
 
 log = logging.getLogger("runfold.step")
 lease_log = logging.getLogger("runfold.lease")
