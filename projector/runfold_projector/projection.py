@@ -22,6 +22,7 @@ from runfold.core.events import (
     RunSnapshotted,
     RunStarted,
     RunSuspended,
+    StepAborted,
     ToolStatus,
     ToolStepFinished,
     ToolStepStarted,
@@ -49,7 +50,7 @@ def project(record: Record, run: Run, worker: str | None) -> StepStart | StepEnd
             return _tool_started(event, record, run, worker)
         case ToolStepFinished() as event:
             return _tool_finished(event, record, run)
-        case RunRequested() | RunStarted() | RunSuspended() | RunResumed() | RunFinished():
+        case RunRequested() | RunStarted() | RunSuspended() | RunResumed() | RunFinished() | StepAborted():
             return None
         case RunCancelRequested() | RunResumeRequested() | CommandRejected() | LeaseAcquired() | RunSnapshotted():
             return None

@@ -13,7 +13,7 @@ from runfold.core.run import Run
 from runfold.core.shard import Ignored, Shard
 from runfold.log.memory.partition import Partition as StoredPartition
 from runfold.ports import Appender, Position
-from runfold.simulation.chance import CALM, LONG_DRAIN, Plan, plan_of
+from runfold.simulation.chance import CALM, Plan, plan_of
 from runfold.worker.flow import Flow, Step
 from runfold.worker.lane import Lane
 from runfold.worker.partition import Partition
@@ -203,6 +203,15 @@ def lets_go_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "drain", at_once)
 
 
+def aborts_in_silence(patch: pytest.MonkeyPatch) -> None:
+    """What a planned restart does not wait for is aborted, and the log knows of it."""
+
+    async def say_nothing(partition: Partition) -> None:
+        pass
+
+    patch.setattr(Partition, "abort", say_nothing)
+
+
 Break = Callable[[pytest.MonkeyPatch], None]
 
 MUTANTS: dict[Break, dict[str, float]] = {  # and the only faults it is looked for under, where most seeds would miss it
@@ -226,10 +235,11 @@ MUTANTS: dict[Break, dict[str, float]] = {  # and the only faults it is looked f
     works_under_a_silent_keeper: {"freeze_keeper": 20},
     repeats_what_cannot_be_repeated: {},
     lets_go_at_once: {"restart": 20},
+    aborts_in_silence: {"restart": 20},
 }
 
 
 def plan_for(seed: int, faults: Mapping[str, float]) -> Plan:
     """The seed's own plan, or one with nothing but ``faults``."""
     plan = plan_of(seed)
-    return replace(plan, rates=replace(CALM, **faults), drain=LONG_DRAIN) if faults else plan
+    return replace(plan, rates=replace(CALM, **faults)) if faults else plan

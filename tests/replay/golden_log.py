@@ -108,11 +108,15 @@ async def play() -> MemoryBroker:
             ledger,
             tools=GoldenTools(ledger, _tool),
             retries=NoRetry([0.01]),
+            drain_seconds=0.05,
             name=name,
         )
         engine.grant(sorted(seat.owned), seat.proof)
         if name == "worker-1":
             await engine.notes.until(lambda notes=engine.notes: len(notes.ended) == len(ids) - len(waiting))  # type: ignore[misc]
+            engine.grant([], seat.proof, leaving=sorted(seat.owned))
+            while engine.worker.held:  # noqa: ASYNC110  # it aborts the call of the one that is going to be cancelled
+                await asyncio.sleep(0.01)
         else:
             enough = RunCancelRequested(run_id=ids["cancelled"], command_id="c1", requested_by="golden", detail="enough")
             await commands.send(enough)

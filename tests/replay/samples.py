@@ -28,6 +28,7 @@ from runfold.core.events import (
     RunSuspended,
     SideEffect,
     Status,
+    StepAborted,
     ToolStatus,
     ToolStepFinished,
     ToolStepStarted,
@@ -145,6 +146,7 @@ FULL: list[Event] = [
         usage=USAGE,
         cost=Decimal("-0.000000000001"),
     ),
+    StepAborted(run_id=RUN, epoch=123_456, seq=2, attempt=1),
     CommandRejected(run_id=RUN, epoch=123_456, command_id="c-2", reason=Rejection.RUN_FINISHED),
     RunSnapshotted(run_id=RUN, epoch=123_456, last_offset=123_460, state_version=1, state_json="{}"),
 ]

@@ -26,6 +26,7 @@ from runfold.core.events import (
     RunSnapshotted,
     RunStarted,
     RunSuspended,
+    StepAborted,
     ToolStepFinished,
     ToolStepStarted,
     Usage,
@@ -134,6 +135,9 @@ class Trace:
                 self._end(event, over=event.retry_at is None)
             case ToolStepFinished() as event:
                 self._end(event, over=True)
+            case StepAborted() as event:
+                self.unsettled += self.unheard(event.seq)
+                self._end(event, over=False)
             case RunStarted():
                 self.started = True
             case RunCancelRequested() as event:
@@ -154,7 +158,7 @@ class Trace:
         step.attempt, step.epoch, step.open = event.attempt, event.epoch, True
         self.highest = max(self.highest, event.seq)
 
-    def _end(self, event: Result, *, over: bool) -> None:
+    def _end(self, event: Result | StepAborted, *, over: bool) -> None:
         if (step := self.steps.get(event.seq)) is not None:
             step.open, step.over = False, over
 

@@ -95,7 +95,7 @@ def has_one_start_left(step: ModelStep | Call) -> bool:
 
 def _deaths(step: ModelStep | Call) -> int:
     """Starts without a result, since a person last resumed the run."""
-    return step.attempt - (step.failures if isinstance(step, ModelStep) else step.forgiven)
+    return step.attempt - (step.failures + step.aborted if isinstance(step, ModelStep) else step.forgiven)
 
 
 def _in_hand(seq: int, attempt: int, is_open: bool, busy: Collection[Attempt]) -> bool:

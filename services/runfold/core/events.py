@@ -339,6 +339,17 @@ class CommandRejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepAborted:
+    """The owner let go of its partition as planned, an attempt took longer than it could wait, and was aborted. The step is due
+    again, and nothing is said against it. Of calls that cannot be repeated none is written: their outcome is not known."""
+
+    run_id: str
+    epoch: int
+    seq: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshotted:
     """An open run as its owner had it: a fold may begin here. Readers that fold from the run's beginning pass it over."""
 
@@ -357,6 +368,7 @@ RunEvent = (
     | ModelStepFailed
     | ToolStepStarted
     | ToolStepFinished
+    | StepAborted
     | RunSuspended
     | RunResumed
     | RunFinished

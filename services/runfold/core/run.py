@@ -43,6 +43,7 @@ from runfold.core.events import (
     RunSuspended,
     SideEffect,
     Status,
+    StepAborted,
     ToolStatus,
     ToolStepFinished,
     ToolStepStarted,
@@ -66,6 +67,7 @@ class ModelStep:
     seq: int
     attempt: int = 0  # starts so far
     failures: int = 0  # of them, those that ended in ModelStepFailed, and all those before a person resumed the run
+    aborted: int = 0  # starts that their owner aborted to let go of its partition
     overloads: int = 0  # failures since then because the API was overloaded
     mishaps: int = 0  # all others
     open: bool = False  # started, no result
@@ -86,7 +88,7 @@ class Call:
     name: str
     input_json: str
     attempt: int = 0
-    forgiven: int = 0  # of the starts, those before a person resumed the run
+    forgiven: int = 0  # of the starts, those aborted by an owner that let go, or before a person resumed the run
     open: bool = False
     side_effect: SideEffect = SideEffect.NONE
     repeatable: bool = True
@@ -210,6 +212,8 @@ def _apply(run: Run, record: Record) -> Run:
             return _tool_finished(run, event)
         case ModelStepFailed() as event:
             return _model_failed(run, event)
+        case StepAborted() as event:
+            return _aborted(run, event)
         case RunStarted() as event:
             return _started(run, event, record.timestamp)
         case RunCancelRequested() as event:
@@ -280,7 +284,7 @@ def _model_started(run: Run, event: ModelStepStarted) -> Run:
     return replace(run, step=step, next_seq=event.seq + 1, drift=drift)
 
 
-def _is_open(step: ModelStep, event: ModelStepCompleted | ModelStepFailed) -> bool:
+def _is_open(step: ModelStep, event: ModelStepCompleted | ModelStepFailed | StepAborted) -> bool:
     return step.open and step.seq == event.seq and step.attempt == event.attempt
 
 
@@ -408,6 +412,16 @@ def _tool_finished(run: Run, event: ToolStepFinished) -> Run:
     return replace(run, calls=(), messages=(*run.messages, answer), digest=digest)
 
 
+def _aborted(run: Run, event: StepAborted) -> Run:
+    if _is_open(run.step, event):
+        run = unheard(run)
+        return replace(run, step=replace(_closed(run.step), aborted=run.step.aborted + 1))
+    for call in run.calls:
+        if call.open and call.repeatable and (call.seq, call.attempt) == (event.seq, event.attempt):
+            return replace(run, calls=_put(run.calls, replace(call, open=False, forgiven=call.forgiven + 1)))
+    return run
+
+
 def _call(run: Run, event: ToolStepStarted | ToolStepFinished) -> Call | None:
     """The unfinished call of the current turn that an event is about."""
     for call in run.calls:
@@ -447,7 +461,7 @@ def _resumed(run: Run, event: RunResumed) -> Run:
         waiting_tool_use_id=None,
         limits=replace_limits(run.limits, event),
         drift="" if run.reason is Reason.PREFIX_DRIFT else run.drift,
-        step=replace(_closed(run.step), failures=run.step.attempt, overloads=0, mishaps=0, retry_at=None),
+        step=replace(_closed(run.step), failures=run.step.attempt, aborted=0, overloads=0, mishaps=0, retry_at=None),
         calls=tuple(replace(call, open=False, forgiven=call.attempt) if call.id == asked else call for call in run.calls),
     )
 

@@ -78,9 +78,9 @@ class Plan:
     overlap: bool  # whether what is harmless begins before its start is in the log
 
     @property
-    def planned(self) -> bool:
-        """Whether nothing but planned restarts happens, and these have time: then nothing may be done twice."""
-        return self.drain == LONG_DRAIN and self.rates.kills_nobody
+    def patient(self) -> bool:
+        """Whether planned restarts have time: then they may abort nothing."""
+        return self.drain == LONG_DRAIN
 
 
 class Chance(Random):

@@ -29,6 +29,7 @@ from runfold.core.events import (
     Record,
     RunResumed,
     SideEffect,
+    StepAborted,
     ToolStepFinished,
     ToolStepStarted,
     Unreadable,
@@ -103,6 +104,7 @@ class Referee:
         self.records: Counter[str] = Counter()  # by type
         self.executions: Counter[str] = Counter()  # by idempotency key
         self.resumed: Counter[str] = Counter()  # by run
+        self.aborted: set[Attempt] = set()  # by owners that let go, as the log has it
         self.calls = 0  # of the model
         self._overlap, self._now, self._complain, self._note = overlap, now, complain, note
         self._read_to = [0] * partitions
@@ -146,6 +148,8 @@ class Referee:
                 self._writers[event.run_id, event.seq, event.attempt] = book.owner
             case ModelStepCompleted() | ModelStepFailed() | ToolStepFinished():
                 self._answered.add((event.run_id, event.seq, event.attempt))
+            case StepAborted():
+                self.aborted.add((event.run_id, event.seq, event.attempt))
             case RunResumed():
                 self.resumed[event.run_id] += 1
             case _:
@@ -224,8 +228,9 @@ class Referee:
         self._were_ahead.add(attempt)
 
     def in_vain(self) -> list[Attempt]:
-        """Attempts that were made and have no result in the log, or were made twice."""
-        return [attempt for attempt, times in self._called.items() if times > 1 or attempt not in self._answered]
+        """Attempts that were made and of whose end the log does not know, or that were made twice."""
+        told = self._answered | self.aborted
+        return [attempt for attempt, times in self._called.items() if times > 1 or attempt not in told]
 
     def _is_deaf(self, process: Process) -> bool:
         """Whether the last grant is too old to act on, and was when the process last had to decide."""

@@ -18,6 +18,7 @@ from runfold.core.events import (
     RunRequested,
     RunSuspended,
     Status,
+    StepAborted,
     ToolStatus,
     ToolStepFinished,
     ToolStepStarted,
@@ -80,6 +81,8 @@ class Watch:
                 id_ = event.tool_use_id[:NAME_LENGTH]
                 why = "" if event.status is ToolStatus.DONE else f": {_message(event.content_json)}"
                 self._say(run, event.seq, f"TOOL {name} id={id_} {event.status.lower()} {event.latency_ms}ms{why}")
+            case StepAborted() as event:
+                self._say(run, event.seq, f"attempt {event.attempt} aborted: the partition is let go")
             case RunFinished() as event:
                 self._tools.pop(run.id, None)
                 self._lost.pop(run.id, None)
@@ -121,7 +124,7 @@ class Watch:
 
     def resumed(self, run: Run) -> None:
         self.metrics.resumed.inc()
-        if run.step.open:
+        if run.step.open or run.step.aborted:
             self._lost[run.id] = Lost(run.partition, run.step.seq, run.step.attempt - run.step.failures)
         due = [call.seq for call in run.calls if call.status is None]
         where = f"resumed at seq={min(due, default=run.step.seq)}"

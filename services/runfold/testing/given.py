@@ -32,6 +32,7 @@ from runfold.core.events import (
     RunSuspended,
     SideEffect,
     Status,
+    StepAborted,
     ToolStatus,
     ToolStepFinished,
     ToolStepStarted,
@@ -190,6 +191,11 @@ class History:
                 latency_ms=STEP_MS,
             )
         )
+
+    def aborted(self, tool_use_id: str | None = None) -> "History":
+        """Its owner lets go in the middle of the open attempt: of a tool call, or of the model step."""
+        step = self.run.step if tool_use_id is None else self._call(tool_use_id)
+        return self._append(StepAborted(run_id=self.run.id, epoch=self.epoch, seq=step.seq, attempt=step.attempt))
 
     def started_tool(self, tool_use_id: str, *, repeatable: bool = True) -> "History":
         """The next attempt of a call of the current turn."""

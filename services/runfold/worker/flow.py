@@ -15,6 +15,7 @@ from runfold.core.events import (
     RunSuspended,
     SideEffect,
     Status,
+    StepAborted,
     ToolStepFinished,
     ToolStepStarted,
 )
@@ -22,7 +23,7 @@ from runfold.core.run import Run, evolve
 from runfold.worker.slots import Slots
 
 StepStarted = ModelStepStarted | ToolStepStarted
-StepEnded = ModelStepCompleted | ModelStepFailed | ToolStepFinished | RunSuspended
+StepEnded = ModelStepCompleted | ModelStepFailed | ToolStepFinished | StepAborted | RunSuspended
 HARMLESS = frozenset({SideEffect.NONE, SideEffect.READ})
 
 
@@ -54,9 +55,21 @@ class Step:
         """Whether nobody is hurt when it runs and the log never hears of it. A call of the model costs money, no more."""
         return isinstance(self.start, ModelStepStarted) or self.start.side_effect in HARMLESS
 
+    @property
+    def repeatable(self) -> bool:
+        return isinstance(self.start, ModelStepStarted) or self.start.repeatable
+
     def ended(self, end: StepEnded) -> None:
         self.end, self.task = end, None
         self.give()
+
+    def abort(self) -> StepAborted:
+        if self.task is not None:
+            self.task.cancel()
+        start = self.start
+        end = StepAborted(run_id=start.run_id, epoch=start.epoch, seq=start.seq, attempt=start.attempt)
+        self.ended(end)
+        return end
 
     def drop(self) -> None:
         if self.task is not None:
@@ -125,7 +138,7 @@ class Flow:
                 step = self.hand.get((event.seq, event.attempt))
                 if step is not None and step.start.epoch == event.epoch:  # else another owner made the same attempt
                     step.committed = True
-            case ModelStepCompleted() | ModelStepFailed() | ToolStepFinished() as event:
+            case ModelStepCompleted() | ModelStepFailed() | ToolStepFinished() | StepAborted() as event:
                 self._let_go((event.seq, event.attempt))
             case RunSuspended(tool_use_id=str(tool_use)):
                 for call in self.run.calls:
@@ -173,6 +186,21 @@ class Flow:
     def working(self) -> bool:
         """Whether something is under way that should be in the log before the partition is let go."""
         return any(step.committed or step.begun for step in self.hand.values())
+
+    def has_begun(self, start: StepStarted) -> bool:
+        """Whether the step that ``start`` starts is under way, or has ended."""
+        step = self.hand.get((start.seq, start.attempt))
+        return step is not None and step.begun
+
+    def abort_steps(self) -> list[StepAborted]:
+        """Abort what is under way. Returns what the log should be told: of what may be begun again."""
+        aborted = []
+        for step in [step for step in self.hand.values() if step.end is None]:
+            if step.repeatable and (step.committed or step.begun):
+                aborted.append(step.abort())
+            else:
+                self._let_go(step.attempt)
+        return aborted
 
     def stop_steps(self) -> None:
         """Abort what is under way. What has ended stays in hand: the log may still have to be told."""

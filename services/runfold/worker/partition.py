@@ -26,7 +26,6 @@ from runfold.core.events import (
     RunFinished,
     RunResumeRequested,
     RunSnapshotted,
-    ToolStepStarted,
     Unreadable,
 )
 from runfold.core.run import Run
@@ -34,7 +33,7 @@ from runfold.core.shard import Ignored, Shard
 from runfold.ports import Grant, Position, Reading
 from runfold.worker.carrier import Carrier
 from runfold.worker.clock import BrokerClock
-from runfold.worker.flow import Flow, Step, StepEnded
+from runfold.worker.flow import Flow, Step, StepEnded, StepStarted
 from runfold.worker.gaps import Gaps, run_of
 from runfold.worker.lane import Lane
 from runfold.worker.planner import Planner
@@ -107,10 +106,19 @@ class Partition:
 
     def _is_start_of_nothing(self, event: OwnerEvent) -> bool:
         """Whether it starts a step that is not under way."""
-        if not isinstance(event, ModelStepStarted | ToolStepStarted):
-            return False
-        flow = self.flows.get(event.run_id)
-        return flow is None or (step := flow.hand.get((event.seq, event.attempt))) is None or not step.begun
+        return isinstance(event, StepStarted) and not ((flow := self.flows.get(event.run_id)) and flow.has_begun(event))
+
+    async def abort(self) -> None:
+        """`drain` took too long: abort what is under way and say so in the log, lest it look like the work of a step that kills.
+
+        Returns when that is in the log. Whoever calls bounds the wait.
+        """
+        for flow in self.flows.values():
+            for end in flow.abort_steps():
+                if self.owned:  # else the next marker's echo submits it
+                    self._submit(flow, end)
+        self._check_quiet()
+        await self._quiet.wait()
 
     def lose(self) -> None:
         """Somebody else may own the partition already: act no more, and let `drain` return now."""

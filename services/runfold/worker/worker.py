@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from runfold.ports import Grant
 from runfold.worker.partition import Partition
 from runfold.worker.resources import Resources
 
+ABORT_SECONDS = 1.0  # for the log to hear of what was aborted
 log = logging.getLogger(__name__)
 
 
@@ -47,10 +49,9 @@ class Worker:
     async def _drain_and_close(self, number: int) -> None:
         partition = self.partitions[number]
         try:
-            async with asyncio.timeout(self.drain_seconds):
-                await partition.drain()
-        except TimeoutError:
-            log.warning("partition %d: steps did not end within %.0f s, they are aborted", number, self.drain_seconds)
+            if not await _within(self.drain_seconds, partition.drain()):
+                log.warning("partition %d: steps did not end within %.0f s, they are aborted", number, self.drain_seconds)
+                await _within(ABORT_SECONDS, partition.abort())
         finally:
             await partition.close()
 
@@ -65,3 +66,12 @@ class Worker:
         """Drop everything at once."""
         self.granted(Grant())
         await asyncio.gather(*self._letting_go.values(), return_exceptions=True)
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, None]) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        return False
+    return True
