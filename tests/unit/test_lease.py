@@ -88,7 +88,7 @@ class Stage:
         self.stillborn = 0  # so many of the next workers die at once
         self.changed = threading.Condition()
         self.ended: BaseException | None = None
-        self.keeper = Keeper(self._seat, self._hire, drain_seconds=0.3)
+        self.keeper = Keeper(self._seat, self._hire, drain_seconds=0.3, session_seconds=6.0)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _seat(self) -> MemoryMembership:
@@ -351,7 +351,7 @@ def test_three_deaths_in_a_row_and_the_keeper_leaves_the_group_for_a_while(stage
 
 def test_a_keeper_can_be_stopped_while_it_backs_off(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "BACKOFF_SECONDS", (600.0, 600.0))
-    stage.keeper = Keeper(stage._seat, stage._hire, drain_seconds=0.3)
+    stage.keeper = Keeper(stage._seat, stage._hire, drain_seconds=0.3, session_seconds=6.0)
     stage.stillborn = 3
     stage.start()
     stage.until(lambda: len(stage.workers) == 4)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.02
 REPEAT_SECONDS = 0.1  # an unchanged grant is said again: its age is what tells a worker that its keeper lives
 FROZEN_SECONDS = 1.0  # between two looks at the worker: we were not running
-DOUBT_AFTER, DOUBT_SECONDS = 2.0, 1.0  # who stood still so long may have lost the lease: nothing is granted until we would know
+DOUBT_SECONDS = 1.0  # of running again, until we would know of a lease that was lost while we stood still
 SILENCE_SECONDS = 5.0  # a worker that has not answered for so long is replaced
 START_SECONDS = 60.0  # before its first answer: it imports the app
 CONFIG_EXIT = 78  # of a worker that its settings or its app keep from starting: the next one would fare no better
@@ -37,9 +37,13 @@ Hire = Callable[[], tuple[BaseProcess, Connection]]
 class Keeper:
     """Hold the lease until `stop`. One thread, which alone touches the membership."""
 
-    def __init__(self, membership: Callable[[], Membership], hire: Hire, drain_seconds: float) -> None:
-        """``membership`` makes a seat that is not joined yet; ``hire`` starts a worker and returns our end of its pipe."""
+    def __init__(self, membership: Callable[[], Membership], hire: Hire, drain_seconds: float, session_seconds: float) -> None:
+        """``membership`` makes a seat that is not joined yet; ``hire`` starts a worker and returns our end of its pipe.
+
+        ``session_seconds``: after so long without a heartbeat the group gives a seat's partitions to others.
+        """
         self._seat, self._hire_one, self._grace = membership, hire, drain_seconds + GRACE_SECONDS
+        self._doubt_after = session_seconds / 3  # together with the silence before and after, still no session
         self._stopping = self._unfit = self._going = False
         self._held: frozenset[int] = frozenset()  # what the worker may still work on
         self._orphaned: frozenset[int] = frozenset()  # what a worker died with, and its successor does not hold yet
@@ -47,7 +51,7 @@ class Keeper:
         self._leaving: frozenset[int] = frozenset()
         self._deaths: deque[float] = deque(maxlen=DEATHS)
         self._backoff = BACKOFF_SECONDS[0]
-        self._said, self._said_at, self._doubt_until = Grant(), 0.0, 0.0
+        self._said, self._doubt = Grant(), 0.0  # seconds of running that nothing is granted for
         self._news_at = 0.0  # of the grant that last said something new
 
     def stop(self) -> None:
@@ -57,6 +61,7 @@ class Keeper:
     def run(self) -> None:
         """Raises `LogError` when the seat is lost for good, `SystemExit` when no worker can start: then the process must end."""
         self._hire()
+        self._tended = time.monotonic()
         while not self._stopping:
             self.membership, self._going = self._seat(), False
             self.membership.join(self._revoked)
@@ -79,16 +84,16 @@ class Keeper:
 
     def _hire(self) -> None:
         self._worker, self._pipe = self._hire_one()
-        self._heard = self._tended = time.monotonic()
+        self._heard = time.monotonic()
         self._held, self._said, self._patience = frozenset(), Grant(), START_SECONDS
 
     def _tend(self) -> None:
         """Tell the worker what it may own, hear what it holds, replace it if it is dead or silent."""
         if self._unfit:
             return
-        self._excuse_our_own_silence()
+        now = self._look_at_the_clock()
         try:
-            self._say()
+            self._say(now)
             while self._pipe.poll():
                 self._hear(*self._pipe.recv())
         except (EOFError, OSError):
@@ -103,27 +108,34 @@ class Keeper:
             self._held = held
         self._orphaned -= held
 
-    def _excuse_our_own_silence(self) -> None:
-        """While the keeper itself stood still, frozen or backing off, it could not hear."""
+    def _look_at_the_clock(self) -> float:
+        """Now. While the keeper itself stood still, frozen or backing off, it could hear neither its worker nor the group."""
         now = time.monotonic()
-        if (gap := now - self._tended) > FROZEN_SECONDS:
+        gap, self._tended = now - self._tended, now
+        if gap > FROZEN_SECONDS:
             self._heard += gap
-        if gap > DOUBT_AFTER:
-            self._doubt_until = now + DOUBT_SECONDS
-        self._tended = now
+        self._doubt = DOUBT_SECONDS if gap > self._doubt_after else self._doubt - min(gap, REPEAT_SECONDS)
+        return now
 
-    def _say(self) -> None:
-        now, owned = time.monotonic(), self.membership.owned
+    def _say(self, now: float) -> None:
+        """``now`` is from before: should we stand still in here, what we say is as old as what we know.
+
+        In doubt nothing is granted, and what was granted gets no younger; what is taken away is said at once.
+        """
+        owned = self.membership.owned
         leaving = self._leaving | owned if self._going else self._leaving
-        grant = Grant(owned - leaving, leaving, self.membership.proof, now, self._orphaned & owned, self._died_at)
-        news = (grant.partitions, grant.leaving, grant.proof) != (self._said.partitions, self._said.leaving, self._said.proof)
-        if now < self._doubt_until and not self._said.partitions - grant.partitions:
+        partitions, at = owned - leaving, now
+        if self._doubt > 0:
+            partitions, at = partitions & self._said.partitions, self._said.at
+            if partitions == self._said.partitions:
+                return
+        grant = Grant(partitions, leaving, self.membership.proof, at, self._orphaned & owned, self._died_at)
+        if (partitions, leaving, grant.proof) != (self._said.partitions, self._said.leaving, self._said.proof):
+            self._held, self._news_at = self._held | partitions, at
+        elif now <= self._said.at + REPEAT_SECONDS:
             return
-        if news:
-            self._held, self._news_at = self._held | grant.partitions, now
-        if news or now > self._said_at + REPEAT_SECONDS:
-            self._pipe.send(grant)
-            self._said, self._said_at = grant, now
+        self._pipe.send(grant)
+        self._said = grant
 
     def _replace(self, what: str, at: float) -> None:
         """``at``: its last sign of life."""

@@ -25,7 +25,10 @@ class WorkerSpec:
 
 def keeper(spec: WorkerSpec) -> Keeper:
     """The keeper of workers that are made from ``spec``; it blocks in ``run``. Call `preload` first."""
-    return Keeper(lambda: KafkaMembership(spec.settings), lambda: hire(spec), spec.settings.drain_seconds)
+    settings = spec.settings
+    return Keeper(
+        lambda: KafkaMembership(settings), lambda: hire(spec), settings.drain_seconds, settings.session_timeout_ms / 1000
+    )
 
 
 def preload() -> None:
