@@ -134,15 +134,22 @@ class Scene:
 
     async def settled(self, run_id: str) -> Run:
         """The run once it has ended or waits for somebody."""
-        await self.until(run_id, lambda run: run.status.final or run.status is Status.SUSPENDED)
+        await self.until(run_id, lambda run: run.status.final or run.status is Status.SUSPENDED, "ends or waits for somebody")
         return self.notes.runs[run_id]
 
-    async def until(self, run_id: str, true: Callable[[Run], bool]) -> None:
+    async def until(self, run_id: str, true: Callable[[Run], bool], what: str = "is as the test wants it") -> None:
         runs = self.notes.runs
-        await self._until(lambda: run_id in runs and true(runs[run_id]))
+        await self._until(
+            lambda: run_id in runs and true(runs[run_id]),
+            lambda: f"run {run_id} {what}; it is {runs[run_id].status if run_id in runs else 'unknown to every worker'}",
+        )
 
-    async def _until(self, true: Callable[[], bool]) -> None:
-        await self.notes.until(lambda: bool(self.accidents) or true(), PATIENCE)
+    async def _until(self, true: Callable[[], bool], what: Callable[[], str]) -> None:
+        """``what`` is waited for, in words; they are asked for when it did not come."""
+        try:
+            await self.notes.until(lambda: bool(self.accidents) or true(), PATIENCE)
+        except TimeoutError:
+            raise AssertionError(f"waited {PATIENCE:.0f} s in vain until {what()}") from None
         if self.accidents:
             raise self.accidents[0]
 
@@ -154,7 +161,10 @@ class Scene:
                 getattr(event, name) == value for name, value in {"run_id": run_id, **fields}.items()
             )
 
-        await self._until(lambda: any(is_it(record.event) for record in self.notes.applied_records))
+        await self._until(
+            lambda: any(is_it(record.event) for record in self.notes.applied_records),
+            lambda: f"run {run_id} has a {kind.__name__} with {fields}",
+        )
 
     async def kill(self, process: Process) -> None:
         self.interruptions += 1
@@ -236,7 +246,7 @@ class Scene:
             held = [partition for process in self.processes for partition in process.worker.partitions.values()]
             return all(partition.lane.idle and self._read(partition.number, partition.shard.next_offset) for partition in held)
 
-        await self._until(caught_up)
+        await self._until(caught_up, lambda: "every worker has read all that is committed")
 
     def _read(self, partition: int, next_offset: int) -> bool:
         return not any(self.broker.partitions[partition].visible(next_offset))
