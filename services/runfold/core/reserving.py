@@ -49,7 +49,7 @@ def reserve(run: Run, room: int, tariff: Tariff | None) -> Reservation | Finish 
         if tokens < least:
             return guards.breach(run, f"{guards.tokens_spent(run)}; the next call takes at least {run.prompt + least}")
     if limits.cost_ceiling is not None and tariff is not None:
-        tokens = min(tokens, affordable(run, limits.cost_ceiling, tariff, room))
+        tokens = min(tokens, _affordable(run, limits.cost_ceiling, tariff, room))
         if tokens < least:
             needed = tariff.cost(run.prompt, least).normalize(EXACT)
             return guards.breach(run, f"{guards.money_spent(run)}; the next call may take {needed:f} at least")
@@ -69,7 +69,7 @@ def _thinking(options_json: str) -> int:
         return 0
 
 
-def affordable(run: Run, ceiling: Decimal, tariff: Tariff, room: int) -> int:
+def _affordable(run: Run, ceiling: Decimal, tariff: Tariff, room: int) -> int:
     """Output tokens, up to ``room``, that the ceiling leaves after the prompt; below zero: not even the prompt is."""
     assert run.cost_at_most is not None, "a run with a ceiling and an unknown cost is stopped before"
     left = EXACT.subtract(EXACT.subtract(ceiling, run.cost_at_most), tariff.cost(run.prompt, 0))
