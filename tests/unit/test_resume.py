@@ -17,7 +17,7 @@ from runfold.core.events import (
     RunSuspended,
     Status,
 )
-from runfold.core.run import replace_limits
+from runfold.core.limits import replace_limits
 from runfold.testing import given
 from runfold.testing.given import History, text, tool_use
 

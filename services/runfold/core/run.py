@@ -49,6 +49,7 @@ from runfold.core.events import (
     ToolStepStarted,
     Usage,
 )
+from runfold.core.limits import replace_limits
 from runfold.core.money import add
 from runfold.core.replacing import replace
 from runfold.core.spending import unheard, wasted
@@ -463,18 +464,6 @@ def _resumed(run: Run, event: RunResumed) -> Run:
         drift="" if run.reason is Reason.PREFIX_DRIFT else run.drift,
         step=replace(_closed(run.step), failures=run.step.attempt, aborted=0, overloads=0, mishaps=0, retry_at=None),
         calls=tuple(replace(call, open=False, forgiven=call.attempt) if call.id == asked else call for call in run.calls),
-    )
-
-
-def replace_limits(limits: Limits, change: RunResumed | RunResumeRequested) -> Limits:
-    """The limits with those that ``change`` gives."""
-    return Limits(
-        token_budget=limits.token_budget if change.token_budget is None else change.token_budget,
-        cost_ceiling=limits.cost_ceiling if change.cost_ceiling is None else change.cost_ceiling,
-        timeout_ms=limits.timeout_ms,
-        max_steps=limits.max_steps if change.max_steps is None else change.max_steps,
-        progress_timeout_ms=limits.progress_timeout_ms,
-        on_budget=limits.on_budget,
     )
 
 

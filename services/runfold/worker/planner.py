@@ -21,8 +21,9 @@ from runfold.core.events import (
     Status,
     ToolStepStarted,
 )
+from runfold.core.limits import replace_limits
 from runfold.core.reserving import Tariff
-from runfold.core.run import Call, ModelStep, Run, replace_limits
+from runfold.core.run import Call, ModelStep, Run
 from runfold.ports import Tools
 from runfold.worker.flow import Flow, StepStarted
 from runfold.worker.resources import Resources
