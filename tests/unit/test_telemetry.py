@@ -313,6 +313,17 @@ def test_tokens_are_paid_twice_by_a_step_whose_owner_died_and_by_no_other() -> N
     assert not observed.watch._lost
 
 
+def test_tokens_are_paid_twice_too_by_a_step_that_was_aborted_for_a_planned_stop() -> None:
+    lost = given().started().started_model().aborted()
+    observed = Observed()
+    observed.watch.resumed(lost.run)
+    again = lost.taken_over().started_model().answers(text("done"), usage=Usage(input_tokens=100, output_tokens=20))
+    for record in again.records[len(lost.records) + 1 :]:
+        observed.watch.applied(record, again.run)
+    assert observed.sample("runfold_model_calls_repeated_total") == 1
+    assert observed.sample("runfold_tokens_paid_twice_total", model=MODEL) == 120
+
+
 def test_a_step_that_is_not_started_again_costs_nothing_twice() -> None:
     lost = given().started().started_model()
     observed = Observed()
