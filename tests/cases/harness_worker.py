@@ -153,15 +153,14 @@ class HeldAgents:
 
 def work(pipe: Connection, spec: WorkerSpec) -> None:
     """`worker.work`, with what the cases put around its ports."""
-    make = worker._resources
 
     async def resources(*words: Any) -> Resources:
-        made = await make(*words)
+        made = await worker.resources(*words)
         made.log, made.model, made.agents = HeldLog(made.log), HeldModel(made.model), HeldAgents(made.agents)
         return made
 
-    with mock.patch.object(worker, "_resources", resources), mock.patch("runfold.log.kafka.appender.Producer", HeldProducer):
-        worker.work(pipe, spec)
+    with mock.patch("runfold.log.kafka.appender.Producer", HeldProducer):
+        worker.work(pipe, spec, resources)
 
 
 def main(module: str = __name__) -> None:

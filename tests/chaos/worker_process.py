@@ -69,16 +69,13 @@ def _answer(request: ModelRequest, turn: int, last: bool, id_: str) -> ModelAnsw
 
 
 def work(pipe: Connection, spec: WorkerSpec) -> None:
-    make = worker._resources
-
     async def resources(*words: Any) -> Resources:
-        made = await make(*words)
+        made = await worker.resources(*words)
         made.model = ChaosModel()
         return made
 
     ledger.write("worker", spec.name)
-    with mock.patch.object(worker, "_resources", resources):
-        worker.work(pipe, spec)
+    worker.work(pipe, spec, resources)
 
 
 def told(spec: WorkerSpec) -> lease.Keeper:

@@ -22,7 +22,7 @@ from runfold.log.codec import Codec
 from runfold.model.request import arguments
 from runfold.testing.fake_api.checker import Checker
 from runfold.testing.given import History, given
-from runfold.worker.step import _request
+from runfold.worker.step import model_request
 
 from .pure_worker import PureWorker, pauses
 from .random_conversations import RESULTS, random_answers, random_definition
@@ -48,7 +48,7 @@ class Teller(PureWorker):
     def check_request(self, decision: CallModel) -> None:
         start = self.history.started_model(decision.max_tokens).records[-1].event
         assert isinstance(start, ModelStepStarted)
-        body = arguments(_request(self.run, start, None))
+        body = arguments(model_request(self.run, start, None))
         json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
         turn = sum(message["role"] == "assistant" for message in body["messages"])
         assert self.checker.complaint(body, pauses(self.history)) is None

@@ -51,7 +51,7 @@ class Beside:
         broker.group.join("group")
         engine = Engine(MemoryLog(broker), ScriptedModel(turns(text("done"))), Ledger())
         health = Vitals(engine.worker)
-        wiring._publish(health, WorkerMetrics(self.registry))
+        wiring.publish(health, WorkerMetrics(self.registry))
         self.port = expose(self.registry, health.troubles, "127.0.0.1", 0)
         self._up.set()
         tasks = [asyncio.create_task(health.watch()), asyncio.create_task(self._keep(engine, broker))]

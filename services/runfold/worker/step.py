@@ -37,7 +37,7 @@ async def call_model(
     """One attempt of a model step. Raises nothing but CancelledError."""
     began = _seconds()
     telling = Telling(resources.live, event)
-    request = _request(run, event, telling.heard)
+    request = model_request(run, event, telling.heard)
     try:
         outcome = await _complete(resources.model, request)
     except asyncio.CancelledError:
@@ -61,7 +61,8 @@ async def _complete(model: Model, request: ModelRequest) -> ModelAnswer | ModelF
         return ModelFailure(Reason.CONFIG, f"{type(error).__name__}: {error}", retryable=False)
 
 
-def _request(run: Run, event: ModelStepStarted, heard: Callable[[str], None] | None) -> ModelRequest:
+def model_request(run: Run, event: ModelStepStarted, heard: Callable[[str], None] | None) -> ModelRequest:
+    """What the attempt that ``event`` starts asks of the model. ``heard``: see `runfold.ports.ModelRequest`."""
     assert run.started is not None
     definition = run.started.definition
     return ModelRequest(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.metadata import version
 from multiprocessing.connection import Connection
@@ -34,42 +35,44 @@ log = logging.getLogger("runfold")
 Codec()  # reads the schemas: here, so once in the fork server, and not in each worker's first 20 ms
 
 COUNT_SECONDS = 1.0  # between two looks at how many runs are open
+Make = Callable[[WorkerSpec, App, Watch], Awaitable[Resources]]
 FAILED_EXIT = 70  # an exception nobody expected; the keeper starts the next worker
 
 
-def work(pipe: Connection, spec: WorkerSpec) -> None:
-    """The worker process, from fork to end."""
+def work(pipe: Connection, spec: WorkerSpec, make: Make | None = None) -> None:
+    """The worker process, from fork to end. ``make``: in place of `resources`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     speak(spec.settings.log_format, spec.name, printing=call_fields)
     try:
         app = load_app(spec.app)
-        asyncio.run(_work(pipe, spec, app))
+        asyncio.run(_work(pipe, spec, app, make or resources))
     except ConfigError as error:
         log.error("%s", error)
         os._exit(CONFIG_EXIT)
 
 
-async def _work(pipe: Connection, spec: WorkerSpec, app: App) -> None:
+async def _work(pipe: Connection, spec: WorkerSpec, app: App, make: Make) -> None:
     settings = spec.settings
     registry = CollectorRegistry()
     watch = Watch(spec.name, WorkerMetrics(registry))
-    worker = Worker(await _resources(spec, app, watch), settings.drain_seconds, _failed)
+    worker = Worker(await make(spec, app, watch), settings.drain_seconds, _failed)
     vitals = Vitals(worker)
-    _publish(vitals, watch.metrics)
+    publish(vitals, watch.metrics)
     if settings.metrics_port:
         expose(registry, vitals.troubles, settings.host, settings.metrics_port)
     await asyncio.gather(attend(pipe, worker), vitals.watch(), _count(worker, watch))
 
 
-def _publish(vitals: Vitals, metrics: WorkerMetrics) -> None:
+def publish(vitals: Vitals, metrics: WorkerMetrics) -> None:
     """What is judged anew at each scrape, whatever the loop does."""
     metrics.loop_age.set_function(lambda: vitals.loop_age)
     for reason in Blocked:
         metrics.blocked.labels(reason).set_function(partial(vitals.blocked, reason))
 
 
-async def _resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
+async def resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
+    """What a worker works with: every adapter, from the settings."""
     settings = spec.settings
     kafka = await KafkaLog.open(settings, codec(settings))
     return Resources(
