@@ -25,6 +25,7 @@ def printed(said: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def test_t04_1_every_line_is_one_object_with_ecs_fields(said: list[dict[str, Any]]) -> None:
+    assert said
     for record in said:
         assert record.keys() >= {"@timestamp", "log.level", "message", "log", "service", "process"}, "T04.1"
         assert len(record["message"]) < 2100, "T04.1: cut"

@@ -53,7 +53,9 @@ def test_the_partitions_to_try_are_right() -> None:
 
 @pytest.mark.parametrize("page", ["contract.md", "adding-a-record-type.md"])
 def test_links_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / "docs" / page).read_text(encoding="utf-8")):
+    targets = re.findall(r"\]\(([^)#]+)\)", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    assert targets
+    for target in targets:
         assert (ROOT / "docs" / target).exists(), target
 
 

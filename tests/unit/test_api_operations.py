@@ -10,8 +10,10 @@ import pytest
 
 from runfold.api import probes
 from runfold.api.exchanges import told
+from runfold.api.rows import row_of
 from runfold.core.events import RunRequested
 from runfold.core.run import Run
+from runfold_projector.rows import RunRow, RunState
 from tests.unit.api_client import World, problem, world
 
 UNKNOWN = "3b241101-e2bb-4255-8caf-4136c566a962"
@@ -202,11 +204,8 @@ async def test_openapi_describes_requests_answers_and_errors() -> None:
 
 def test_the_fold_and_the_projector_make_the_same_row() -> None:
     """A run reads the same from the log and from SQL."""
-    rows = pytest.importorskip("runfold_projector.rows")
-    from runfold.api.rows import row_of
-
     request = RunRequested(run_id=UNKNOWN, agent="a", input="go")
     run = Run(request=request, partition=0, first_offset=0, requested_at=1_700_000_000_123)
-    parts = rows.RunRow.of(run), rows.RunState.of(run)
+    parts = RunRow.of(run), RunState.of(run)
     columns = {name: getattr(row, name) for row in parts for name in row.__slots__}
     assert {name: columns[name] for name in row_of(run)} == row_of(run)

@@ -46,6 +46,7 @@ async def test_null_and_absent_are_the_documented_defaults() -> None:
     async with world() as here:
         await here.submit(agent=None, tokenBudget=None, timeoutSeconds=None, metadata=None)
         await here.submit()
+        assert len(here.sent) == 2
         for command in here.sent:
             assert isinstance(command, RunRequested)
             assert command.agent == "default"

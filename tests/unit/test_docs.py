@@ -185,6 +185,8 @@ def test_compose_runs_commands_and_sets_settings_that_exist() -> None:
 
 def test_the_image_is_made_of_what_there_is() -> None:
     dockerfile = (ROOT / "compose" / "Dockerfile").read_text(encoding="utf-8")
-    for sources in re.findall(r"^COPY (.+) \S+$", dockerfile, re.MULTILINE):
+    copied = re.findall(r"^COPY (.+) \S+$", dockerfile, re.MULTILINE)
+    assert copied
+    for sources in copied:
         for source in sources.split():
             assert (ROOT / source).exists(), source
