@@ -192,6 +192,7 @@ class Keeper:
         self._orphaned = frozenset()  # others have them
         while time.monotonic() < until and not self._stopping:
             time.sleep(POLL_SECONDS)
+        self._heard = self._tended = time.monotonic()  # we did not stand still: there was nobody to hear
 
 
 async def attend(pipe: Connection, worker: Worker) -> None:
