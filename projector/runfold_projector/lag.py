@@ -1,7 +1,8 @@
 """How far the tables are behind the log, judged as a broker judges its replicas: without comparing clocks.
 
 A look notes where the log ended and when. Once everything before that end is in the tables, they are known to show the log as it
-was at that time; then the next look is noted. So a busy log, which is never read to its end, is not taken for a lag.
+was at that time; then the next look is noted. So a busy log, which is never read to its end, is not taken for a lag. Nor is a log
+that has fallen silent taken for one that is still: a look is as old as the log's last answer.
 """
 
 import time
@@ -20,20 +21,20 @@ class Lag:
 
     @property
     def seconds(self) -> float:
-        """The tables show the log as it was at most so long ago, as far as this process knows; some 0.2 s while nothing comes."""
+        """The tables show the log as it was at most so long ago, as far as this process knows; below 1 s while nothing comes."""
         return time.monotonic() - self._level_at
 
-    def look(self, ends: Offsets, reached: Offsets) -> None:
-        """``ends``: where the log ends now. ``reached``: everything before these offsets is in the tables."""
+    def look(self, ends: Offsets, reached: Offsets, at: float) -> None:
+        """``ends``: where the log ended at ``at``, of CLOCK_MONOTONIC. ``reached``: all before these offsets is in the tables."""
         self.records = _missing(ends, reached)
         if not _missing(self._noted, reached):
-            self._level_at, self._noted_at, self._noted = self._noted_at, time.monotonic(), ends
+            self._level_at, self._noted_at, self._noted = self._noted_at, at, ends
         if not self.records:
-            self._level_at = time.monotonic()
+            self._level_at = at
 
     def none(self) -> None:
         """Whatever there is, it is another process's."""
-        self.look({}, {})
+        self.look({}, {}, time.monotonic())
 
 
 def _missing(ends: Offsets, reached: Offsets) -> int:

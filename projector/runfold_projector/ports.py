@@ -38,6 +38,11 @@ class Source(Protocol):
         """By partition: where the log ends, as far as is known. Records that are not committed yet may count."""
         ...
 
+    @property
+    def heard_at(self) -> float:
+        """When the log last answered, in seconds of CLOCK_MONOTONIC. What it held then, `ends` knows; of later nobody knows."""
+        ...
+
     def beginnings(self, partitions: Iterable[int]) -> Mapping[int, int]:
         """Of these partitions: the oldest offset that the log still has."""
         ...

@@ -15,7 +15,7 @@ from threading import Event
 from runfold.core.errors import LogError, TopicMismatch
 from runfold.core.events import Delivery
 from runfold_projector.batch import Batch, Position
-from runfold_projector.lag import Lag, Offsets
+from runfold_projector.lag import Lag
 from runfold_projector.partition import Partition
 from runfold_projector.ports import Observer, OpenSource, Silence, Source
 from runfold_projector.stable import StableOffsets
@@ -80,12 +80,13 @@ class Projector:
                     writer.suspend_lost(source.beginnings(batch.taken_over))
             else:
                 writer.keep_alive()
-            self._look(source.ends(), source.reached())
+            self._look(source)
             if batch.moves and batch.records < BUSY:
                 stop.wait(PACE)
 
-    def _look(self, ends: Offsets, reached: Offsets) -> None:
-        self.lag.look(ends, reached)
+    def _look(self, source: Source) -> None:
+        heard_at, ends, reached = source.heard_at, source.ends(), source.reached()  # in this order: ends must not be older
+        self.lag.look(ends, reached, heard_at)
         self.stable.look(ends, reached, time.monotonic())
 
     def _write(self, writer: Writer, batch: Batch) -> None:

@@ -88,6 +88,10 @@ class MemorySource:
     def ends(self) -> Mapping[int, int]:
         return self._topic.ends()
 
+    @property
+    def heard_at(self) -> float:
+        return time.monotonic()
+
     def beginnings(self, partitions: Iterable[int]) -> Mapping[int, int]:
         return {partition: self._topic.beginnings.get(partition, 0) for partition in partitions}
 

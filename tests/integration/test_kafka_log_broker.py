@@ -3,18 +3,24 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import pytest
 
+from runfold.config import Settings
 from runfold.core.errors import Expelled, LogError, LogUnavailable
 from runfold.local import Kafka
+from runfold.log.kafka import create_topic
+from runfold.log.kafka.pulse import ANSWER_SECONDS, PULSE_SECONDS, Pulse
 from runfold.ports import Appender, Log, Position, Reading
 from tests.cases.harness_processes import slowness
 from tests.contract.log_suite import PARTITIONS, Seat, command, events, marker, names, read_to_marker, run_on, take
 from tests.contract.log_worlds import KafkaWorld, kafka_world
+
+SILENCE_SECONDS = ANSWER_SECONDS + 2 * PULSE_SECONDS  # at least one question was not answered
 
 
 @pytest.fixture
@@ -189,6 +195,31 @@ async def test_every_call_to_a_silent_broker_ends_in_time(world: KafkaWorld, bro
     await follower.stop()
     assert writer.echoed[0][0] in follower.seen, "the reading goes on"
     assert set(follower.seen) <= {"into silence", *(f"0.{number}.{k}" for number in range(1, 99) for k in range(5))}
+
+
+def test_the_silence_of_a_broker_is_heard_although_nothing_is_owing(broker: Kafka) -> None:
+    """By one that reads, and by one that stands by."""
+    settings = Settings(bootstrap=broker.bootstrap, topic="pulse")
+    create_topic(settings, PARTITIONS)
+    pulses = [Pulse(settings, lambda: range(PARTITIONS)), Pulse(settings, tuple)]
+    began = time.monotonic()
+    _until(lambda: all(pulse.heard_at > began for pulse in pulses))
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        _until(lambda: all(time.monotonic() - pulse.heard_at > SILENCE_SECONDS for pulse in pulses))
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    again = time.monotonic()
+    _until(lambda: all(pulse.heard_at > again for pulse in pulses))
+    for pulse in pulses:
+        pulse.close()
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline, pause = time.monotonic() + 20, threading.Event()
+    while not true():
+        assert time.monotonic() < deadline
+        pause.wait(0.02)
 
 
 async def _seconds_to_fail(call: Callable[[], Awaitable[object]]) -> float:

@@ -24,18 +24,18 @@ def test_a_still_log_that_is_read_to_its_end_has_no_lag(clock: Clock) -> None:
     measured = lag.Lag()
     for _ in range(3):
         clock.now += 60
-        measured.look({0: 5, 1: 0}, {0: 5, 1: 0})
+        measured.look({0: 5, 1: 0}, {0: 5, 1: 0}, clock.now)
         assert (measured.seconds, measured.records) == (0, 0)
 
 
 def test_records_that_are_not_in_the_tables_age(clock: Clock) -> None:
     measured = lag.Lag()
-    measured.look({0: 5}, {0: 5})
+    measured.look({0: 5}, {0: 5}, clock.now)
     for waited in (10, 20):
         clock.now += 10
-        measured.look({0: 9}, {0: 5})
+        measured.look({0: 9}, {0: 5}, clock.now)
         assert (measured.seconds, measured.records) == (waited, 4)
-    measured.look({0: 9}, {0: 9})
+    measured.look({0: 9}, {0: 9}, clock.now)
     assert (measured.seconds, measured.records) == (0, 0)
 
 
@@ -43,7 +43,7 @@ def test_a_busy_log_whose_end_is_never_reached_is_no_lag(clock: Clock) -> None:
     measured = lag.Lag()
     for end in range(100, 200):
         clock.now += 1
-        measured.look({0: end, 1: end}, {0: end - 1, 1: end - 1})
+        measured.look({0: end, 1: end}, {0: end - 1, 1: end - 1}, clock.now)
         assert measured.seconds <= 1
 
 
@@ -51,13 +51,27 @@ def test_one_partition_that_stands_still_is_a_lag(clock: Clock) -> None:
     measured = lag.Lag()
     for end in range(10):
         clock.now += 1
-        measured.look({0: end, 1: 1}, {0: end, 1: 0})
+        measured.look({0: end, 1: 1}, {0: end, 1: 0}, clock.now)
     assert measured.seconds == 10
+
+
+def test_a_log_that_has_fallen_silent_is_no_still_one(clock: Clock) -> None:
+    """Where it ended when it last spoke says nothing of now."""
+    measured = lag.Lag()
+    heard_at = clock.now
+    for waited in (10, 20, 30):
+        clock.now += 10
+        measured.look({0: 5}, {0: 5}, heard_at)
+        assert (measured.seconds, measured.records) == (waited, 0)
+    measured.look({0: 9}, {0: 5}, clock.now)
+    assert measured.seconds == 30, "it speaks again, of more"
+    measured.look({0: 9}, {0: 9}, clock.now)
+    assert measured.seconds == 0
 
 
 def test_who_stands_by_has_no_lag(clock: Clock) -> None:
     measured = lag.Lag()
-    measured.look({0: 9}, {0: 5})
+    measured.look({0: 9}, {0: 5}, clock.now)
     clock.now += 10
     measured.none()
     assert (measured.seconds, measured.records) == (0, 0)

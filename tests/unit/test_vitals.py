@@ -26,7 +26,7 @@ from runfold.telemetry.metrics import WorkerMetrics
 from runfold.telemetry.serving import expose
 from runfold.worker import vitals
 from runfold.worker.standstill import SETTLE_SECONDS, Standstill
-from runfold.worker.vitals import LOOP_SECONDS, READER_SECONDS, STALL_SECONDS, Blocked, Vitals
+from runfold.worker.vitals import BROKER_SECONDS, LOOP_SECONDS, READER_SECONDS, STALL_SECONDS, Blocked, Vitals
 from tests.engine import Engine, Ledger, text, turns
 
 PATIENCE = 20.0
@@ -161,8 +161,12 @@ class Stage:
         self.ends: dict[int, int] = {}
         self.log = MemoryLog(self.broker)
         self.now = time.monotonic()
-        self.read_ago = 0.0
-        seen: dict[str, Any] = {"ends": lambda: self.ends, "read_at": lambda: self.now - self.read_ago}
+        self.read_ago = self.heard_ago = 0.0
+        seen: dict[str, Any] = {
+            "ends": lambda: self.ends,
+            "read_at": lambda: self.now - self.read_ago,
+            "heard_at": lambda: self.now - self.heard_ago,
+        }
         self.engine = Engine(self.log, ScriptedModel(turns(text("done"))), Ledger(), **seen)
         self.vitals = Vitals(self.engine.worker, lambda: self.now)
 
@@ -266,6 +270,24 @@ async def test_a_reader_that_is_blocked_is_said(stage: Stage) -> None:
     assert stage.seen_after(0) == {"reader": "blocked for 5.1 s"}
 
 
+async def test_a_silent_broker_is_said_although_nothing_is_owing(stage: Stage) -> None:
+    """Of a log that says nothing the end does not grow: it looks as if there were nothing to do."""
+    await stage.own(0, 1)
+    stage.heard_ago = BROKER_SECONDS - 0.1
+    assert stage.seen_after(0) == {}
+    stage.heard_ago = BROKER_SECONDS + 0.1
+    silent = {"broker": "silent for 5.1 s", "partition 0": "broker_silent", "partition 1": "broker_silent"}
+    assert stage.seen_after(0) == silent
+    assert stage.vitals.blocked(Blocked.BROKER_SILENT) == 2
+    stage.heard_ago = 0.0
+    assert stage.seen_after(0) == {}
+
+
+async def test_one_that_stands_by_is_not_ready_while_the_broker_is_silent(stage: Stage) -> None:
+    stage.heard_ago = BROKER_SECONDS + 0.1
+    assert stage.seen_after(0) == {"broker": "silent for 5.1 s"}
+
+
 async def test_what_is_submitted_and_not_read_back_is_not_ready(stage: Stage) -> None:
     """Also when the broker is away, and the log with it."""
     await stage.own(0)
@@ -301,7 +323,7 @@ async def test_poison_that_waits_for_its_topic_is_counted_and_harms_no_one(stage
 def test_reasons_are_those_of_the_documentation() -> None:
     """Each is a value of a label: they are for ever."""
     assert {*Blocked} == {
-        "loop", "keeper_silent", "taking_over", "resetting", "standstill", "dead_letters", "parked",
+        "loop", "keeper_silent", "broker_silent", "taking_over", "resetting", "standstill", "dead_letters", "parked",
     }  # fmt: skip
     assert {*Blocked} > vitals.STEPS_GO_ON
 

@@ -61,6 +61,7 @@ class Resources:
     live: Live | None = None  # where the text of model calls is shown while it arrives; None: nowhere
     ends: Callable[[], Mapping[int, int]] = dict  # by partition: where the log ends, uncommitted records counted, where known
     read_at: Callable[[], float] = time.monotonic  # the last sign of life of what reads the log
+    heard_at: Callable[[], float] = time.monotonic  # the last answer of the brokers that hold the log
     max_model_calls: int = 256
     max_tool_calls: int = 256
     echo_seconds: float = 5.0  # an append that is not read back by then is uncertain; a marker: without any record before it

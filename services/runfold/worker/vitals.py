@@ -17,6 +17,7 @@ from runfold.worker.worker import Worker
 LOOK_SECONDS = 0.25
 LOOP_SECONDS = 2.0  # without a look: the loop is blocked. The keeper replaces a worker that is silent for 5 s
 READER_SECONDS = 5.0  # without a sign of life of the thread that reads: it decodes too, and may wait for a schema registry
+BROKER_SECONDS = 5.0  # without an answer of the brokers: of a log that is silent nobody can say whether it grows
 STALL_SECONDS = 5.0  # with something to apply, and nothing applied
 
 
@@ -25,6 +26,7 @@ class Blocked(StrEnum):
 
     LOOP = "loop"  # the process's loop is blocked
     KEEPER_SILENT = "keeper_silent"  # no step may start before the keeper is heard again
+    BROKER_SILENT = "broker_silent"  # no word from the brokers: nothing can be read or written, or known to be there
     TAKING_OVER = "taking_over"  # it was granted, and our first marker is not read back
     RESETTING = "resetting"  # the append path broke, and the marker that mends it is not read back
     STANDSTILL = "standstill"  # there is something to apply, and nothing has been applied for a while
@@ -81,6 +83,8 @@ class Vitals:
     def _blocked(self, partition: Partition, now: float) -> Iterator[Blocked]:
         if self._silent(self._worker.grant.at, now):
             yield Blocked.KEEPER_SILENT
+        if now - self._worker.resources.heard_at() > BROKER_SECONDS:
+            yield Blocked.BROKER_SILENT
         if not (partition.owned or partition.draining):
             yield Blocked.RESETTING if partition.was_owned else Blocked.TAKING_OVER
         since = self._standstills[partition.number].since
@@ -109,6 +113,8 @@ class Vitals:
             passed_over |= {Blocked.KEEPER_SILENT}  # the loop hears the keeper: its silence is our own deafness
         if (age := self._now() - self._worker.resources.read_at()) > READER_SECONDS:
             found["reader"] = f"blocked for {age:.1f} s"
+        if (age := self._now() - self._worker.resources.heard_at()) > BROKER_SECONDS:
+            found["broker"] = f"silent for {age:.1f} s"
         if self._silent(seen.granted_at, seen.at):
             if not stuck:
                 found["keeper"] = "silent"

@@ -41,8 +41,7 @@ FAILED_EXIT = 70  # an exception nobody expected; the keeper starts the next wor
 
 def work(pipe: Connection, spec: WorkerSpec, make: Make | None = None) -> None:
     """The worker process, from fork to end. ``make``: in place of `resources`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    answer_no_signals()
     speak(spec.settings.log_format, spec.name, printing=call_fields)
     try:
         app = load_app(spec.app)
@@ -50,6 +49,16 @@ def work(pipe: Connection, spec: WorkerSpec, make: Make | None = None) -> None:
     except ConfigError as error:
         log.error("%s", error)
         os._exit(CONFIG_EXIT)
+
+
+def answer_no_signals() -> None:
+    """The keeper does, and a worker ends when it closes the pipe.
+
+    SIGINT is ignored, and so by what tools start: Ctrl-C reaches all that belong to a terminal, and a drain lets tools finish.
+    SIGTERM has a handler, which no other program inherits: a tool must be able to terminate what it started.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: None)
 
 
 async def _work(pipe: Connection, spec: WorkerSpec, app: App, make: Make) -> None:
@@ -81,6 +90,7 @@ async def resources(spec: WorkerSpec, app: App, watch: Watch) -> Resources:
         log=kafka,
         ends=lambda: kafka.ends,
         read_at=lambda: kafka.read_at,
+        heard_at=lambda: kafka.heard_at,
         model=TimeLimited(
             AnthropicModel(base_url=settings.model_base_url or None), settings.first_byte_seconds, settings.idle_seconds
         ),

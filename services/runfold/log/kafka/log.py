@@ -9,6 +9,7 @@ from runfold.log.echo import Echo
 from runfold.log.kafka.appender import FENCE_SECONDS, KafkaAppender, TransactionalProducer, owner_thread
 from runfold.log.kafka.dead_letters import DeadLetters
 from runfold.log.kafka.position import Positions
+from runfold.log.kafka.pulse import Pulse
 from runfold.log.kafka.reader import Reader
 from runfold.log.kafka.reading import KafkaReading
 from runfold.log.kafka.thread import ClientThread
@@ -21,6 +22,7 @@ class KafkaLog:
     def __init__(self, settings: Settings, codec: Codec, reader: Reader, partitions: int) -> None:
         self._settings, self._codec, self._reader = settings, codec, reader
         self._positions, self._dead_letters = Positions(settings), DeadLetters(settings)
+        self._pulse = Pulse(settings, lambda: tuple(reader.ends))
         self._echoes = [Echo() for _ in range(partitions)]
         self._owners: list[ClientThread[TransactionalProducer]] = []
 
@@ -48,6 +50,11 @@ class KafkaLog:
         """When the thread that reads last showed a sign of life, in seconds of CLOCK_MONOTONIC."""
         return self._reader.looked_at
 
+    @property
+    def heard_at(self) -> float:
+        """When the brokers last answered, those that lead the partitions being read, in seconds of CLOCK_MONOTONIC."""
+        return self._pulse.heard_at
+
     async def fence(self, partition: int) -> KafkaAppender:
         thread = owner_thread(self._settings, partition)
         self._owners = [*(owner for owner in self._owners if not owner.stopped), thread]
@@ -71,5 +78,6 @@ class KafkaLog:
         for owner in self._owners:
             owner.stop()
         self._positions.close()
+        self._pulse.close()
         await self._dead_letters.close()
         await self._reader.close()

@@ -15,6 +15,7 @@ from runfold.log.codec import Codec
 from runfold.log.kafka import client
 from runfold.log.kafka.failures import log_error
 from runfold.log.kafka.message import raw_record
+from runfold.log.kafka.pulse import Pulse
 from runfold.log.kafka.topic import partition_count
 from runfold.log.wire import read
 
@@ -33,8 +34,9 @@ class KafkaSource:
         try:
             self.partitions = partition_count(self._consumer, settings.topic, client.CALL_SECONDS)
         except BaseException:
-            self.close()
+            self._consumer.close()
             raise
+        self._pulse = Pulse(settings, lambda: range(self.partitions))
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Read these partitions, each from its offset on, or from the log's beginning where that is later."""
@@ -86,6 +88,11 @@ class KafkaSource:
         """By partition: where the log ends, as of the last fetch. Records that are not committed yet count."""
         return {partition: max(self._ends[partition], self._fetched_end(partition)) for partition in self._ends}
 
+    @property
+    def heard_at(self) -> float:
+        """When the brokers last answered, in seconds of CLOCK_MONOTONIC: the `ends` of one that is silent are old."""
+        return self._pulse.heard_at
+
     def beginnings(self, partitions: Iterable[int]) -> Mapping[int, int]:
         """Of these partitions: the oldest offset that the log still has. Asks the broker."""
         places = [TopicPartition(self._topic, partition) for partition in partitions]
@@ -99,4 +106,5 @@ class KafkaSource:
         return high  # negative before the first fetch
 
     def close(self) -> None:
+        self._pulse.close()
         self._consumer.close()
