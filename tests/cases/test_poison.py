@@ -30,6 +30,8 @@ POISON = {  # value, type header, problem
     "trailing bytes": (GOOD + b"x", b"RunRequested", "MALFORMED"),
     "another schema": (b"\xc3\x01" + b"unknown!" + GOOD[10:], None, "UNKNOWN_SCHEMA"),
     "another type": (b"\xc3\x01" + b"unknown!" + GOOD[10:], b"RunTeleported", "UNKNOWN_SCHEMA"),
+    "a mistyped header": (GOOD, b"RunReqested", "MALFORMED"),
+    "nonsense of another type": (b"x", b"RunTeleported", "MALFORMED"),
     "huge": (b"\xa5" * (2 * MOST_BYTES), None, "MALFORMED"),
 }
 KEYS = {"no key": None, "the id of no run": NOBODY.encode()}

@@ -325,7 +325,9 @@ async def test_unreadable_records_are_delivered_in_their_place(world: World) -> 
         (here.encode(), good[:-1], None, Problem.MALFORMED),
         (here.encode(), good + b"\0", None, Problem.MALFORMED),
         (here.encode(), b"\xc3\x01" + bytes(8) + good[10:], None, Problem.UNKNOWN_SCHEMA),
-        (here.encode(), good, b"RunTeleported", Problem.UNKNOWN_SCHEMA),
+        (here.encode(), b"\xc3\x01" + bytes(8) + good[10:], b"RunTeleported", Problem.UNKNOWN_SCHEMA),
+        (here.encode(), good, b"RunTeleported", Problem.MALFORMED),
+        (here.encode(), b"x", b"RunTeleported", Problem.MALFORMED),
     ]
     for key, value, type_header, _ in poison:
         await world.put(0, key, value, type_header)

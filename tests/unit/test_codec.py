@@ -140,8 +140,14 @@ def test_a_schema_id_without_a_registry_is_an_unknown_schema() -> None:
 
 
 @pytest.mark.parametrize("header", [b"RunPaused", b"", b"\xff\xfe", b"runcancelrequested", b"Event"])
-def test_an_unknown_type_is_an_unknown_schema_whatever_the_value(header: bytes) -> None:
-    assert problem_of(CODEC.encode(CANCEL), header) is Problem.UNKNOWN_SCHEMA
+def test_an_unknown_type_is_malformed_unless_a_newer_build_may_have_written_it(header: bytes) -> None:
+    """What one mistyped header says must not make a run wait for a version that will never come."""
+    body = CODEC.encode(CANCEL)
+    assert problem_of(body, header) is Problem.MALFORMED, "its schema is no newer one"
+    for value in (b"", b"x", b"\xc3\x01short", b"\x00\x00", b'{"type": "RunPaused"}'):
+        assert problem_of(value, header) is Problem.MALFORMED, "no version frames a record so"
+    for value in (b"\xc3\x01newer!!!" + body[10:], b"\x00\x00\x00\x00\x07" + body[10:]):
+        assert problem_of(value, header) is Problem.UNKNOWN_SCHEMA
 
 
 def test_a_header_that_contradicts_the_value_is_malformed() -> None:

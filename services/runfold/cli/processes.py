@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -31,16 +32,19 @@ def worker(
 
     chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic, group=group))
     name = name or f"worker-{os.urandom(3).hex()}"
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # the fork server inherits it: only the keeper answers to signals
+    _on_stop(lambda: sys.exit(0))  # nothing is held yet
     preload()
     speak(chosen.log_format, name)
     app = _absolute(app)
     check_log(chosen)
     holder = keeper(WorkerSpec(chosen, app, name))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: holder.stop())
+    _on_stop(holder.stop)
     holder.run()
+
+
+def _on_stop(stop: Callable[[], object]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop())
 
 
 def _absolute(app: str) -> str:
@@ -90,7 +94,6 @@ def projector(
     chosen = need_dsn(need_bootstrap(settings(bootstrap=bootstrap, dsn=dsn, topic=topic)))
     speak(chosen.log_format, "projector")
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    _on_stop(stop.set)
     project(chosen, schema, stop)
     sys.exit(0)

@@ -53,7 +53,7 @@ class Codec:
         Raises `DecodeError` whatever the bytes are. With a registry, the first sight of a schema id asks it: that blocks, at
         worst for its timeout, and raises as `Registry.schema` does; such an error is no verdict on the record: try again.
         """
-        if type_header is not None and type_header.decode("utf-8", "replace") not in CLASSES:
+        if type_header is not None and type_header.decode("utf-8", "replace") not in CLASSES and self._may_be_newer(value):
             raise DecodeError(Problem.UNKNOWN_SCHEMA, f"this build knows no record type {type_header[:80]!r}")
         reading, start = self._framing(value)
         if type_header is not None and type_header != reading.name.encode():
@@ -63,6 +63,12 @@ class Codec:
             detail = f"a snapshot of version {event.state_version}, this build knows {snapshot.VERSION}"
             raise DecodeError(Problem.UNKNOWN_SCHEMA, detail)
         return event
+
+    def _may_be_newer(self, value: bytes) -> bool:
+        """Whether a newer build may have written it: the framings are for ever, and a schema that is known is no newer one."""
+        if value[:2] == _SINGLE_OBJECT and len(value) >= 10:
+            return value[2:10] not in self._by_fingerprint
+        return value[:1] == _CONFLUENT and len(value) >= 5 and int.from_bytes(value[1:5], "big") not in self._by_id
 
     def _framing(self, value: bytes) -> tuple[Reading, int]:
         """How to read ``value``, and where its body begins."""

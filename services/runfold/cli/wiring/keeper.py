@@ -32,10 +32,7 @@ def keeper(spec: WorkerSpec) -> Keeper:
 
 
 def preload() -> None:
-    """Before the first `hire`: the fork server imports `WORKER` once, and all workers are forked from it.
-
-    It must not be hit by the signals of a terminal: workers end when their keeper closes the pipe.
-    """
+    """Before the first `hire`: the fork server imports `WORKER` once, and all workers are forked from it."""
     _FORK.set_forkserver_preload([WORKER])
 
 
