@@ -3,6 +3,8 @@
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
 from runfold.config import Settings, unknown_variables
@@ -19,7 +21,7 @@ DEFAULT_API = "http://127.0.0.1:8080"
 
 
 def settings(**overrides: Any) -> Settings:
-    """The environment's settings with those options that were given. Raises `ConfigError` for one that is none, or no JSON."""
+    """The environment's settings with those options that were given. Raises `ConfigError`, which names what cannot be used."""
     if unknown := unknown_variables():
         raise ConfigError(f"no such setting: {', '.join(unknown)}; docs/operations.md lists them")
     try:
@@ -27,6 +29,15 @@ def settings(**overrides: Any) -> Settings:
     except SettingsError as error:  # it names the field only in its words; the reason is the cause
         names = [name for name in Settings.model_fields if f'"{name}"' in str(error)]
         raise ConfigError(f"RUNFOLD_{''.join(names).upper()} is not JSON: {error.__cause__}") from None
+    except ValidationError as error:
+        raise ConfigError("; ".join(map(_said, error.errors()))) from None
+
+
+def _said(problem: ErrorDetails) -> str:
+    name = ".".join(str(part) for part in problem["loc"])
+    expected = problem["ctx"]["error"] if problem["type"] == "value_error" else problem["msg"]  # our rule, or pydantic's
+    secret = name.startswith("kafka") or "@" in str(problem["input"])
+    return f"RUNFOLD_{name.upper()}: {expected}" + ("" if secret else f", got {problem['input']!r}")
 
 
 def need_bootstrap(chosen: Settings) -> Settings:

@@ -1,6 +1,7 @@
 """How each Kafka client of Runfold is configured. Every number here was measured; what it buys stands beside it.
 
-``Settings.kafka`` goes to every client and may override what is merely tuned, never what the guarantees rest on.
+``Settings.kafka`` goes to every client and may override what is merely tuned, never what the guarantees rest on:
+`runfold.legal.GUARANTEED` names that, and refuses it.
 """
 
 import logging
@@ -27,7 +28,9 @@ def make(kind: Callable[[ClientConfig], Client], config: ClientConfig) -> Client
     """A client. Raises `ConfigError` for a setting that it refuses: they come from ``RUNFOLD_KAFKA``."""
     try:
         return kind(config)
-    except (KafkaException, TypeError, ValueError) as error:
+    except KafkaException as error:
+        raise ConfigError(f"RUNFOLD_KAFKA holds what the Kafka client refuses: {error.args[0].str().strip()}") from None
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"RUNFOLD_KAFKA holds what the Kafka client refuses: {error}") from None
 
 
@@ -50,9 +53,8 @@ def owner(settings: Settings, partition: int) -> ClientConfig:
     tuned = {
         "retry.backoff.ms": 1,  # slept whenever the markers of the last transaction are not written yet: default 100
         "retry.backoff.max.ms": 200,
-        "socket.timeout.ms": timeout,  # must not be longer than the transaction's
+        "socket.timeout.ms": min(timeout, 300_000),  # must not be longer than the transaction's; the client's own bound
         "message.timeout.ms": min(5000, timeout),  # must not be longer either
-        "batch.size": _MESSAGE_BYTES,  # a transaction is one batch: all or nothing also after a broker crash
     }
     fixed = {
         "logger": _log,  # being fenced is fatal to a producer, and it would say so on stderr
@@ -61,6 +63,7 @@ def owner(settings: Settings, partition: int) -> ClientConfig:
         "transactional.id": transactional_id(settings, partition),
         "transaction.timeout.ms": timeout,
         "linger.ms": 0,
+        "batch.size": _MESSAGE_BYTES,  # a transaction is one batch: all or nothing also after a broker crash
         "message.max.bytes": _MESSAGE_BYTES,
     }
     return _config(settings, "owner", tuned, fixed)
@@ -95,12 +98,10 @@ def member(settings: Settings) -> ClientConfig:
     tuned = {
         "session.timeout.ms": settings.session_timeout_ms,
         "heartbeat.interval.ms": settings.heartbeat_ms,
-        "max.poll.interval.ms": 120_000,  # a drain blocks inside poll
+        "max.poll.interval.ms": max(120_000, settings.session_timeout_ms),  # a drain blocks inside poll; must not be shorter
     }
     fixed = {"partition.assignment.strategy": "cooperative-sticky", "enable.auto.commit": False, "auto.offset.reset": "latest"}
-    config = _config(settings, "keeper", tuned, {"group.id": settings.group} | fixed)
-    config.pop("group.instance.id", None)  # a static member gives nothing back when it ends
-    return config
+    return _config(settings, "keeper", tuned, fixed)
 
 
 def sender(settings: Settings) -> ClientConfig:
