@@ -4,11 +4,12 @@ import asyncio
 import json
 import math
 import re
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from runfold.api import probes
+from runfold.api import patience, probes
 from runfold.api.exchanges import told
 from runfold.api.rows import row_of
 from runfold.core.events import RunRequested
@@ -56,11 +57,51 @@ async def test_ready_means_that_the_tables_have_applied_what_the_log_holds() -> 
 async def test_a_probe_that_hangs_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "PROBE_SECONDS", 0.05)
     async with world(ready={"stuck": asyncio.Event().wait}) as here:
-        assert problem(await here.client.get("/readyz"), 503)["checks"] == {"stuck": "unavailable"}
+        assert problem(await here.client.get("/readyz"), 503)["checks"] == {"stuck": "no answer"}
+
+
+async def test_what_cannot_be_cancelled_keeps_no_probe_waiting_and_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a statement of a database that has fallen silent."""
+    monkeypatch.setattr(probes, "PROBE_SECONDS", 0.05)
+    stubborn = Stubborn()
+    async with world(ready={"stuck": stubborn, "fine": at_once}) as here, asyncio.timeout(5):
+        for _ in range(3):
+            assert problem(await here.client.get("/readyz"), 503)["checks"] == {"stuck": "no answer", "fine": "ok"}
+        assert stubborn.asked == 1
+        stubborn.release.set()
+        assert (await here.client.get("/readyz")).status_code == 200
+
+
+async def test_a_read_that_cannot_even_be_cancelled_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "READ_SECONDS", 0.05)
+    stubborn = Stubborn()
+    async with world() as here, asyncio.timeout(5):
+        monkeypatch.setattr(here.projection, "runs", lambda **_: stubborn())
+        assert problem(await here.client.get("/api/runs"), 503)["code"] == "projection_unavailable"
+        stubborn.release.set()
+
+
+async def at_once() -> None:
+    pass
+
+
+class Stubborn:
+    """Answers when it is released, and not a moment earlier, whoever cancels it. A test that fails ends nevertheless."""
+
+    def __init__(self) -> None:
+        self.asked, self.release = 0, asyncio.Event()
+        asyncio.get_running_loop().call_later(10, self.release.set)
+
+    async def __call__(self) -> None:
+        self.asked += 1
+        while not self.release.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.release.wait()
 
 
 async def test_a_port_that_hangs_is_503_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runfold.api.reads.ANSWER_SECONDS", 0.05)
+    for limit in ("READ_SECONDS", "SEND_SECONDS"):
+        monkeypatch.setattr(patience, limit, 0.05)
     async with world() as here:
         here.broker.latency = 3600
         async with asyncio.timeout(5):

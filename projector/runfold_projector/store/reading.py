@@ -22,6 +22,15 @@ _FILTERS = {
 }
 
 
+_CONNECTING = {  # a server that is lost without a word must not keep its connections from us
+    "connect_timeout": 3,  # s
+    "tcp_user_timeout": 10_000,  # ms
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+
+
 class Reader:
     """Reads the tables of one topic; connects at the first use. Ids are texts, times UTC, amounts `Decimal`, metadata a dict.
 
@@ -33,7 +42,7 @@ class Reader:
         self._pool = AsyncConnectionPool(
             dsn,
             connection_class=Connection,
-            kwargs={"autocommit": True, "row_factory": dict_row, "connect_timeout": 3},
+            kwargs={"autocommit": True, "row_factory": dict_row, **_CONNECTING},
             configure=self._configure,
             check=AsyncConnectionPool.check_connection,
             min_size=1,

@@ -10,10 +10,10 @@ from pydantic import Field
 
 from runfold.api.closed import Closed
 from runfold.api.grammar import Detail
+from runfold.api.patience import taken
 from runfold.api.problems import Problem
-from runfold.api.reads import Reads, in_time
+from runfold.api.reads import Reads
 from runfold.api.refusals import refuse_lost, unknown
-from runfold.core.errors import LogUnavailable
 from runfold.core.events import RunCancelRequested, Status
 from runfold.ports import Commands
 
@@ -41,5 +41,5 @@ async def cancel(run_id: str, said: Cancellation, commands: Commands, reads: Rea
     command = RunCancelRequested(
         run_id=run_id, command_id=str(uuid.uuid4()), requested_by=REQUESTED_BY, detail=said.detail
     )
-    await in_time(commands.send(command), LogUnavailable)
+    await taken(commands.send(command))
     return status, True

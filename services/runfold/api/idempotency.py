@@ -12,10 +12,11 @@ import re
 import uuid
 from dataclasses import dataclass
 
+from runfold.api.patience import taken
 from runfold.api.problems import Problem, unavailable
-from runfold.api.reads import Reads, in_time
+from runfold.api.reads import Reads
 from runfold.api.submission import Submission
-from runfold.core.errors import LogError, LogUnavailable, ReadUnavailable
+from runfold.core.errors import LogError, ReadUnavailable
 from runfold.core.events import RunRequested, Status
 from runfold.ports import Commands
 
@@ -109,7 +110,7 @@ class Submissions:
 
     async def _send(self, command: RunRequested) -> None:
         try:
-            await in_time(self._commands.send(command), LogUnavailable)
+            await taken(self._commands.send(command))
         except LogError as error:
             message = "the log does not answer: whether the run was accepted is not known. Look at it by its runId, or try again"
             raise unavailable("log_unavailable", message, runId=command.run_id) from error

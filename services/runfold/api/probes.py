@@ -8,11 +8,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from runfold.api.freshness import lag_of
+from runfold.api.patience import begun
 from runfold.api.problems import Problem
 from runfold.core.errors import ReadUnavailable, RunfoldError
 from runfold.ports import ReadModel, Tail
 
-PROBE_SECONDS = 3.0
+PROBE_SECONDS = 0.8  # whoever probes has a second
+OK, REFUSED, SILENT = "ok", "unavailable", "no answer"
 
 _ANY_RUN = "00000000-0000-0000-0000-000000000000"
 _BEYOND_THE_END = 2**62  # an offset: the log has to say where it ends and has nothing to send
@@ -35,9 +37,33 @@ def probes_of(projection: ReadModel, tail: Tail, behind_seconds: float) -> dict[
     }
 
 
+class Question:
+    """One that is asked at each probe, but not while it hangs: then its last asking is waited for, so that none pile up."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._asking: asyncio.Future[str] | None = None
+
+    async def answer(self) -> str:
+        """`OK`, `REFUSED`, or `SILENT` after `PROBE_SECONDS`."""
+        if self._asking is None or self._asking.done():
+            self._asking = begun(self._ask())
+        asking = self._asking
+        await asyncio.wait({asking}, timeout=PROBE_SECONDS)
+        return asking.result() if asking.done() else SILENT
+
+    async def _ask(self) -> str:
+        try:
+            await self._probe()
+        except (RunfoldError, TimeoutError):
+            return REFUSED
+        return OK
+
+
 def routes(probes: Mapping[str, Probe], registry: CollectorRegistry, refresh: Probe) -> APIRouter:
     """``/healthz``, ``/readyz`` and ``/metrics``, before which ``refresh`` brings ``registry`` up to date, in a bounded time."""
     router = APIRouter(tags=["operations"], include_in_schema=False)
+    questions = {name: Question(probe) for name, probe in probes.items()}
 
     @router.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -45,9 +71,9 @@ def routes(probes: Mapping[str, Probe], registry: CollectorRegistry, refresh: Pr
 
     @router.get("/readyz")
     async def readyz() -> dict[str, object]:
-        answers = await asyncio.gather(*map(_answers, probes.values()))
-        checks = {name: "ok" if answered else "unavailable" for name, answered in zip(probes, answers, strict=True)}
-        if not all(answers):
+        answers = await asyncio.gather(*(question.answer() for question in questions.values()))
+        checks = dict(zip(questions, answers, strict=True))
+        if any(answer != OK for answer in answers):
             raise Problem(503, "not_ready", "a part that requests need does not answer", checks=checks)
         return {"status": "ready", "checks": checks}
 
@@ -58,12 +84,3 @@ def routes(probes: Mapping[str, Probe], registry: CollectorRegistry, refresh: Pr
         return Response(encode(registry), headers={"content-type": content_type})
 
     return router
-
-
-async def _answers(probe: Probe) -> bool:
-    try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            await probe()
-    except (RunfoldError, TimeoutError):
-        return False
-    return True

@@ -8,29 +8,15 @@ partition of the log, from the offset that the projector reads next. "Unknown" i
 3. still not there, so nothing below that offset speaks of the run: fold what the log holds from there on.
 """
 
-import asyncio
-from collections.abc import Awaitable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
+from runfold.api.patience import in_time
 from runfold.api.rows import Row, row_of
-from runfold.core.errors import LogUnavailable, ReadUnavailable, RunfoldError
+from runfold.core.errors import LogUnavailable, ReadUnavailable
 from runfold.core.events import Record
 from runfold.core.run import Run
 from runfold.core.shard import Shard
 from runfold.ports import ReadModel, Tail
-
-ANSWER_SECONDS = 12.0  # longest wait for one answer of a port, should it break its own promise
-
-T = TypeVar("T")
-
-
-async def in_time(answer: Awaitable[T], error: type[RunfoldError]) -> T:
-    """``answer``, or ``error`` when it takes longer than `ANSWER_SECONDS`."""
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return await answer
-    except TimeoutError:
-        raise error(f"no answer within {ANSWER_SECONDS:g} s") from None
 
 
 class Reads:

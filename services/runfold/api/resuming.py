@@ -11,10 +11,10 @@ from pydantic import Field
 from runfold.api.cancelling import REQUESTED_BY
 from runfold.api.closed import Closed
 from runfold.api.grammar import Detail, Steps, Tokens, Usd
+from runfold.api.patience import taken
 from runfold.api.problems import Problem
-from runfold.api.reads import Reads, in_time
+from runfold.api.reads import Reads
 from runfold.api.refusals import refuse_lost, unknown
-from runfold.core.errors import LogUnavailable
 from runfold.core.events import RunResumeRequested, Status
 from runfold.ports import Commands
 
@@ -50,5 +50,5 @@ async def resume(run_id: str, on: Resumption, commands: Commands, reads: Reads) 
         message = f"only a suspended run can be resumed: it is {status}"
         raise Problem(409, "run_not_suspended", message, id=run_id, status=status)
     refuse_lost(row)
-    await in_time(commands.send(on.command(run_id)), LogUnavailable)
+    await taken(commands.send(on.command(run_id)))
     return status

@@ -11,8 +11,9 @@ from runfold.api.cancelling import Cancellation, cancel
 from runfold.api.closed import Closed
 from runfold.api.idempotency import HEADER, LONGEST_KEY, Submissions, check_key
 from runfold.api.pages import Filters, check_repeated, cursor_after, position
+from runfold.api.patience import in_time
 from runfold.api.problems import Problem
-from runfold.api.reads import Reads, in_time
+from runfold.api.reads import Reads
 from runfold.api.refusals import unknown
 from runfold.api.resuming import Resumption, resume
 from runfold.api.run_ids import PATTERN, canonical

@@ -7,7 +7,7 @@ import httpx
 
 from runfold.core.errors import RunfoldError
 
-TIMEOUT = httpx.Timeout(10.0)
+TIMEOUT = httpx.Timeout(15.0)  # the API itself answers within 12 s, whatever behind it is silent
 
 
 class ApiError(RunfoldError):
