@@ -85,7 +85,17 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
         list(ExportedLog(file, 2).deliveries())
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format":9}', '{"format":1,"topic":"t","partitions":1,"files":[{"x":1}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"format":9}',
+        '{"format":1,"topic":"t","partitions":0,"files":[]}',
+        '{"format":1,"topic":"t","partitions":1,"files":[{"x":1}]}',
+    ],
+)
 def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(ExportError, match=r"manifest|format"):
@@ -95,6 +105,24 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_directory_without_a_manifest_is_no_export(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"expected a manifest\.json"):
         ExportedLog(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["a file", "below/a file/x", "n" * 300, "/proc/foo"])
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a file").touch()
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "a file").touch()
+    with pytest.raises(ExportError, match=r"cannot be written to: .*; choose another directory$") as told:
+        exported(tmp_path / place, golden())
+    assert str(tmp_path / place) in str(told.value)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full, on Linux")
+def test_a_disk_that_is_full_is_named_and_leaves_no_file(tmp_path: Path) -> None:
+    (tmp_path / "partition-0000.jsonl.part").symlink_to("/dev/full")
+    with pytest.raises(ExportError, match="cannot be written to: No space left"):
+        exported(tmp_path, golden())
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- the command, on files
@@ -125,6 +153,51 @@ def test_what_cannot_be_read_gives_no_verdict(words: list[str]) -> None:
 def test_verify_log_says_that_a_file_is_not_there(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["verify-log", str(tmp_path / "none")])
     assert (result.exit_code, result.stderr) == (2, f"runfold: there is no {tmp_path / 'none'}\n")
+
+
+@pytest.mark.parametrize("command", [["verify-log"], ["replay", "x", "--file"]])
+def test_what_the_system_does_not_let_us_read_is_one_line(tmp_path: Path, command: list[str]) -> None:
+    exported(tmp_path, golden())
+    (tmp_path / MANIFEST).unlink()
+    (tmp_path / MANIFEST).mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    for path in (tmp_path, tmp_path / "partition-0000.jsonl", tmp_path / "loop", tmp_path / ("n" * 300)):
+        result = CliRunner().invoke(app, [*command, str(path)])
+        told = result.stderr or str(result.exception)  # which `main` prints
+        assert isinstance(result.exception, SystemExit | ExportError)
+        assert "cannot be read: " in told
+
+
+def test_an_excerpt_of_nothing_proves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "cut.jsonl").touch()
+    whole = exported(tmp_path / "whole", golden())
+    nothing = exported(tmp_path / "nothing", [])
+    for words in ([str(tmp_path / "cut.jsonl"), "--partitions", "2"], [str(whole), str(nothing)]):
+        result = CliRunner().invoke(app, ["verify-log", *words])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "holds no record: there is nothing to check" in result.stderr
+
+
+def test_the_manifest_s_number_of_partitions_is_not_overruled(tmp_path: Path) -> None:
+    exported(tmp_path, golden())
+    for path in (tmp_path, tmp_path / "partition-0001.jsonl"):
+        result = CliRunner().invoke(app, ["verify-log", str(path), "--partitions", "3"])
+        assert result.exit_code == 2
+        assert "manifest.json says that the topic has 2 partitions, --partitions says 3: leave it out" in result.stderr
+        assert CliRunner().invoke(app, ["verify-log", str(path), "--partitions", "2"]).exit_code == 0
+
+
+def test_a_file_that_only_lies_beside_a_manifest_has_its_own_number(tmp_path: Path) -> None:
+    exported(tmp_path, golden()[:1])
+    stranger = tmp_path / "stranger.jsonl"
+    stranger.write_text(GOLDEN.read_text())
+    assert "0 violations" in CliRunner().invoke(app, ["verify-log", str(stranger), "--partitions", "2"]).stdout
+    assert ExportedLog(stranger, 3).partitions == 3
+
+
+def test_a_topic_s_number_of_partitions_is_not_asked_for() -> None:
+    result = CliRunner().invoke(app, ["verify-log", "--bootstrap", "localhost:1", "--partitions", "3"])
+    assert (result.exit_code, "--partitions goes with a file" in result.stderr) == (2, True)
 
 
 def test_a_record_that_nobody_can_read_comes_with_what_leaves_it_out(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from decimal import Decimal
 
 import pytest
+from typer.testing import CliRunner
 
+from runfold.cli.app import app
 from runfold.core.events import OnBudget, Reason, RunRequested, RunResumeRequested, Status
 from tests.unit.api_client import records_of
 from tests.unit.test_quarantine import ID, desk
@@ -64,6 +66,44 @@ async def test_watch_of_a_suspended_run_ends_with_what_resumes_it() -> None:
         assert told.stdout.endswith(f"to go on: runfold resume {ID} --token-budget N or --cost-ceiling-usd USD\n")
         await here.stands(Status.SUSPENDED, Reason.HISTORY_LOST)
         assert "runfold resume" not in (await here.run("watch", ID)).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["submit", ""], "expected some text, got ''"),
+        (["submit", " \n"], "expected some text, got ' \\n'"),
+        (["submit", "go", "--agent", ""], "expected some text, got ''"),
+        (["submit", "go", "--model", ""], "expected some text, got ''"),
+        (["submit", "go", "--tenant", ""], "expected some text, got ''"),
+        (["submit", "go", "--max-steps", "0"], "Invalid value for '--max-steps': Input should be greater than or equal to 1"),
+        (
+            ["submit", "go", "--token-budget", "0"],
+            "Invalid value for '--token-budget': Input should be greater than or equal to 1",
+        ),
+        (["resume", ID, "--max-steps", "0"], "Invalid value for '--max-steps': Input should be greater than or equal to 1"),
+        (
+            ["runs", "--status", "foo"],
+            "expected one of queued, running, suspended, succeeded, failed, cancelled, timed_out, got 'foo'",
+        ),
+        (["runs", "--agent", ""], "expected some text, got ''"),
+    ],
+)
+def test_a_word_that_cannot_be_meant_is_refused_as_it_was_typed(words: list[str], said: str) -> None:
+    """Before anything is asked of the API: there is none here."""
+    told = CliRunner().invoke(app, words, env={"COLUMNS": "200", "RUNFOLD_API": "http://127.0.0.1:1"})
+    assert told.exit_code == 2
+    assert said in told.output
+
+
+@pytest.mark.parametrize(
+    ("cost", "shown"), [(0.0, "0.000000"), (0.00019, "0.000190"), (12.5, "12.500000"), (1e-9, "0.000001"), (None, "")]
+)
+async def test_dollars_have_one_form(cost: float | None, shown: str) -> None:
+    async with desk() as here:
+        await here.stands(Status.SUSPENDED, Reason.BUDGET, cost_usd=None if cost is None else Decimal(str(cost)))
+        head, row = (await here.run("runs")).stdout.splitlines()
+        assert row[head.index("USD") :].split("  ")[0].strip() == shown
 
 
 async def test_a_status_may_be_written_small() -> None:

@@ -10,9 +10,11 @@ import json
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from stat import S_ISDIR
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
@@ -63,7 +65,10 @@ class _Open:
 
 
 class Export:
-    """Context manager: `write` what is to be exported; `finish` makes it whole. Without that nothing is left behind."""
+    """Context manager: `write` what is to be exported; `finish` makes it whole. Without that nothing is left behind.
+
+    Raises `ExportError`: there is an export already, or the directory cannot be written to.
+    """
 
     def __init__(self, to: Path, topic: str, starts: Mapping[int, int]) -> None:
         self._to, self._topic, self._starts = to, topic, starts
@@ -71,21 +76,24 @@ class Export:
         self._open: dict[int, _Open] = {}
 
     def __enter__(self) -> Self:
-        if (self._to / MANIFEST).exists():
-            raise ExportError(f"{self._to} holds an export already: give a directory without a {MANIFEST}")
-        self._to.mkdir(parents=True, exist_ok=True)
+        with _writing(self._to):
+            if (self._to / MANIFEST).exists():
+                raise ExportError(f"{self._to} holds an export already: give a directory without a {MANIFEST}")
+            self._to.mkdir(parents=True, exist_ok=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for open_ in self._open.values():
-            open_.out.close()
+            with suppress(OSError):  # of a full disk: it was said when it was met, and the descriptor is free all the same
+                open_.out.close()
             _unfinished(self._to / open_.part.file).unlink(missing_ok=True)
 
     def write(self, delivery: Delivery) -> None:
         """Deliveries of a partition come in offset order."""
-        open_ = self._open.get(delivery.partition) or self._begin(delivery.partition)
         line = (json.dumps(to_json(delivery, self._codec)) + "\n").encode()
-        open_.out.write(line)
+        with _writing(self._to):
+            open_ = self._open.get(delivery.partition) or self._begin(delivery.partition)
+            open_.out.write(line)
         open_.digest.update(line)
         open_.part.records += 1
         if isinstance(delivery, Record) and not isinstance(delivery.event, LeaseAcquired):
@@ -103,6 +111,10 @@ class Export:
 
     def finish(self) -> Manifest:
         """Give the files their names, and say so in the manifest."""
+        with _writing(self._to):
+            return self._finish()
+
+    def _finish(self) -> Manifest:
         for open_ in self._open.values():
             open_.part.runs, open_.part.sha256 = len(open_.runs), open_.digest.hexdigest()
             _put(self._to / open_.part.file, open_.out)
@@ -112,6 +124,14 @@ class Export:
             out.write((json.dumps(asdict(manifest), indent=1) + "\n").encode())
             _put(self._to / MANIFEST, out)
         return manifest
+
+
+@contextmanager
+def _writing(to: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ExportError(f"{to} cannot be written to: {error.strerror}; choose another directory") from None
 
 
 def to_json(delivery: Delivery, codec: Codec) -> dict[str, Any]:
@@ -147,21 +167,23 @@ def _put(file: Path, out: BinaryIO) -> None:
 class ExportedLog:
     """A directory that `Export` made, or one file of it, or any file of such lines when ``partitions`` says how many there are.
 
-    Raises `ExportError`.
+    Raises `ExportError`, also when the manifest says another number than ``partitions``.
     """
 
     def __init__(self, path: Path, partitions: int | None = None) -> None:
-        self._codec = Codec()
-        if not path.exists():
-            raise ExportError(f"there is no {path}")
-        directory = path if path.is_dir() else path.parent
+        self.path, self._codec = path, Codec()
+        whole = _is_directory(path)
+        directory = path if whole else path.parent
         manifest = _manifest(directory / MANIFEST)
-        if manifest is None and (path.is_dir() or partitions is None):
-            advice = "" if path.is_dir() else "; without one, say how many partitions the topic has (verify-log --partitions)"
+        if manifest is None and (whole or partitions is None):
+            advice = "" if whole else "; without one, say how many partitions the topic has (verify-log --partitions)"
             raise ExportError(f"expected a {MANIFEST} in {directory}{advice}")
-        self.partitions = partitions or (manifest.partitions if manifest else 0)
         parts = {directory / part.file: part for part in manifest.files} if manifest else {}
-        self._files: dict[Path, Part | None] = {**parts} if path.is_dir() else {path: parts.get(path)}
+        if manifest and partitions not in (None, manifest.partitions) and (whole or path in parts):
+            said = f"{directory / MANIFEST} says that the topic has {manifest.partitions} partitions"
+            raise ExportError(f"{said}, --partitions says {partitions}: leave it out")
+        self.partitions = partitions or (manifest.partitions if manifest else 0)
+        self._files: dict[Path, Part | None] = {**parts} if whole else {path: parts.get(path)}
 
     @property
     def starts(self) -> dict[int, int]:
@@ -201,13 +223,26 @@ class ExportedLog:
         return read(RawRecord(*place, key, value, said["type"].encode()), self._codec, self.partitions)
 
 
+def _is_directory(path: Path) -> bool:
+    try:
+        return S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ExportError(f"there is no {path}") from None
+    except OSError as error:
+        raise ExportError(f"{path} cannot be read: {error.strerror}") from None
+
+
 def _manifest(file: Path) -> Manifest | None:
     try:
         said = json.loads(file.read_bytes())
         if said["format"] != FORMAT:
             raise ExportError(f"{file} is of format {said['format']}, this build reads {FORMAT}")
+        if said["partitions"] < 1:
+            raise ValueError(f"a topic of {said['partitions']} partitions")
         return Manifest(str(said["topic"]), int(said["partitions"]), [Part(**part) for part in said["files"]])
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ExportError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise ExportError(f"{file} is no manifest of an exported log: {error!r}") from None

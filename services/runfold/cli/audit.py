@@ -50,6 +50,8 @@ def verify_log(
     began = time.monotonic()
     try:
         _check_names(leave_out or [])
+        if partitions and not files:
+            raise ConfigError("--partitions goes with a file: the topic says itself how many it has; leave it out")
         logs = [ExportedLog(file, partitions) for file in files or []]
         auditor = _audit_files(logs, leave_out or []) if logs else _audit_topic(_chosen(bootstrap, topic), leave_out or [])
     except RunfoldError as error:
@@ -86,8 +88,17 @@ def _audit_topic(chosen: Settings, leave_out: Sequence[str]) -> Auditor:
 def _audit_files(logs: Sequence[ExportedLog], leave_out: Sequence[str]) -> Auditor:
     auditor = Auditor({partition: start for log in logs for partition, start in log.starts.items()}, leave_out)
     for log in logs:
-        auditor.take(log.deliveries())
+        auditor.take(_some(log))
     return auditor
+
+
+def _some(log: ExportedLog) -> Iterator[Delivery]:
+    """All records of a file. None at all prove nothing: it may have been cut, or be of another run."""
+    deliveries = log.deliveries()
+    if (first := next(deliveries, None)) is None:
+        raise ExportError(f"{log.path} holds no record: there is nothing to check")
+    yield first
+    yield from deliveries
 
 
 # ---- the topic, from its beginning to its end as of now

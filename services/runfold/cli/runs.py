@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from math import isfinite
 from typing import Annotated, Any
 
@@ -23,6 +23,19 @@ from runfold.ports import LiveReader
 POLL_SECONDS = 0.3
 WIDE = 1000  # columns: an id that was cut to fit a terminal is of no use
 
+
+def _some(text: str | None) -> str | None:
+    if text is not None and not text.strip():
+        raise typer.BadParameter(f"expected some text, got {text!r}")
+    return text
+
+
+def _status(word: str | None) -> str | None:
+    if word is not None and word.upper() not in list(Status):
+        raise typer.BadParameter(f"expected one of {', '.join(Status).lower()}, got {word!r}")
+    return word and word.upper()
+
+
 RunId = Annotated[str, typer.Argument(help="Which run.")]
 Detail = Annotated[str | None, typer.Option(help="Why, for people.")]
 
@@ -30,17 +43,17 @@ out = Console(soft_wrap=True, highlight=False, markup=False, width=WIDE)
 
 
 def submit(
-    text: Annotated[str, typer.Argument(help="What the agent is asked.")],
-    agent: Annotated[str, typer.Option(help="Which agent.")] = "default",
-    model: Annotated[str | None, typer.Option(help="Instead of the agent's own.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Most output tokens of one answer.")] = None,
-    token_budget: Annotated[int | None, typer.Option(help="Tokens the run may spend.")] = None,
+    text: Annotated[str, typer.Argument(help="What the agent is asked.", callback=_some)],
+    agent: Annotated[str, typer.Option(help="Which agent.", callback=_some)] = "default",
+    model: Annotated[str | None, typer.Option(help="Instead of the agent's own.", callback=_some)] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Most output tokens of one answer.")] = None,
+    token_budget: Annotated[int | None, typer.Option(min=1, help="Tokens the run may spend.")] = None,
     cost_ceiling_usd: Annotated[str | None, typer.Option(help="US dollars the run may cost.")] = None,
     on_budget: Annotated[OnBudget, typer.Option(help="What happens at either limit.", case_sensitive=False)] = OnBudget.SUSPEND,
-    timeout_seconds: Annotated[int | None, typer.Option(help="From now to the deadline.")] = None,
-    progress_timeout_seconds: Annotated[int | None, typer.Option(help="Longest time without a finished step.")] = None,
-    max_steps: Annotated[int | None, typer.Option(help="Model and tool steps together.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="On whose behalf.")] = None,
+    timeout_seconds: Annotated[int | None, typer.Option(min=1, help="From now to the deadline.")] = None,
+    progress_timeout_seconds: Annotated[int | None, typer.Option(min=1, help="Longest time without a finished step.")] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Model and tool steps together.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="On whose behalf.", callback=_some)] = None,
     metadata: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; may be repeated.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key again gives the same run.")] = None,
     follow: Annotated[bool, typer.Option("--watch", help="Stay and watch it.")] = False,
@@ -87,19 +100,19 @@ def _labels(given: Iterable[str]) -> dict[str, str]:
 
 
 def list_runs(
-    status: Annotated[str | None, typer.Option(help="Only those with this status.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only those with this status.", callback=_status)] = None,
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.", callback=_some)] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.", callback=_some)] = None,
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
     api: Api = DEFAULT_API,
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
-    page = Client(api).get("/api/runs", status=status and status.upper(), agent=agent, tenant=tenant, limit=limit)
+    page = Client(api).get("/api/runs", status=status, agent=agent, tenant=tenant, limit=limit)
     if as_json:
         print(json.dumps(page))
         return
-    print_table(_COLUMNS, page["runs"])
+    print_table(_COLUMNS, [{**run, "costUsd": _usd(run["costUsd"])} for run in page["runs"]])
 
 
 _COLUMNS = {
@@ -112,6 +125,11 @@ _COLUMNS = {
     "USD": "costUsd",
     "REQUESTED": "requestedAt",
 }
+
+
+def _usd(amount: float | None) -> str | None:
+    """To a millionth, upwards: what cost something is never shown as nothing. ``--json`` has all digits."""
+    return None if amount is None else f"{Decimal(str(amount)).quantize(Decimal('0.000001'), ROUND_CEILING)}"
 
 
 def print_table(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -214,9 +232,9 @@ def cancel(run_id: RunId, detail: Detail = None, api: Api = DEFAULT_API, as_json
 
 def resume(
     run_id: RunId,
-    token_budget: Annotated[int | None, typer.Option(help="Its new limit, what it has spent included.")] = None,
+    token_budget: Annotated[int | None, typer.Option(min=1, help="Its new limit, what it has spent included.")] = None,
     cost_ceiling_usd: Annotated[str | None, typer.Option(help="The same, in US dollars.")] = None,
-    max_steps: Annotated[int | None, typer.Option(help="The same, in steps.")] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="The same, in steps.")] = None,
     detail: Detail = None,
     api: Api = DEFAULT_API,
     as_json: Json = False,
