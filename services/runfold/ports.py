@@ -140,7 +140,7 @@ class Membership(Protocol):
 
     def poll(self, timeout: float) -> None:
         """Let the group speak: runs ``revoked`` (see `join`) inside. ``timeout`` in seconds. Raises `LogError` when the seat is
-        lost for good and the process must end."""
+        lost for good, `ConfigError` when it is refused; either way the process must end."""
         ...
 
     def join(self, revoked: Callable[[frozenset[int]], None]) -> None:

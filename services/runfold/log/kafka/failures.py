@@ -30,6 +30,9 @@ def log_error(error: BaseException, where: str, proof: bytes = b"") -> LogError:
     cause = kafka_error(error)
     if cause is None:
         return LogUnavailable(f"{where}: {type(error).__name__}: {error}")
+    if cause.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        advice = "it is longer than the broker's transaction.max.timeout.ms; lower the one or raise the other"
+        return LogUnavailable(f"{where}: the broker refuses RUNFOLD_TRANSACTION_TIMEOUT_MS: {advice}")
     text = f"{where}: {cause.name()} ({cause.str()})"
     if cause.code() in FENCED:
         return Fenced(f"{text}: a newer owner exists; make sure that the partition is still ours, then fence again")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from runfold.config import Settings
-from runfold.core.errors import LogError
+from runfold.core.errors import ConfigError, LogError
 from runfold.log.kafka import client
 from runfold.log.wire import generation
 
@@ -53,6 +53,11 @@ class KafkaMembership:
             return
         if error.code() == KafkaError._FATAL or error.fatal():  # _FATAL comes with fatal() False
             raise LogError(f"the seat in group {self._settings.group} is lost for good: {error}; end this process")
+        if error.code() == KafkaError.INVALID_SESSION_TIMEOUT:  # the client would ask again for ever
+            raise ConfigError(
+                f"the broker refuses RUNFOLD_SESSION_TIMEOUT_MS: expected something between its group.min.session.timeout.ms and "
+                f"group.max.session.timeout.ms, got {self._settings.session_timeout_ms}; change this one or those"
+            )
         client.log_trouble(error)
 
     def leave(self) -> None:
