@@ -81,6 +81,12 @@ def test_a_command_says_it_in_one_line_and_ends_with_78() -> None:
     assert (ended.returncode, ended.stderr) == (78, "runfold: RUNFOLD_GROUP: expected 1 to 249 printable characters, got ''\n")
 
 
+def test_an_address_of_the_api_that_is_none_is_one_line() -> None:
+    ended = _runfold("runs", "--api", "http://[::1")
+    expected = "runfold: expected http://host:port or https://… as the API's address, got 'http://[::1': "
+    assert (ended.returncode, ended.stderr.startswith(expected), ended.stderr.count("\n")) == (1, True, 1)
+
+
 def test_a_log_that_cannot_be_checked_for_a_setting_gives_no_verdict() -> None:
     assert CliRunner().invoke(app, ["verify-log"], env={"RUNFOLD_GROUP": "", "RUNFOLD_BOOTSTRAP": "localhost:1"}).exit_code == 2
 

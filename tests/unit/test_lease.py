@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from runfold.core.errors import LogError
 from runfold.log.memory import MemoryMembership
 from runfold.log.memory.group import Group
 from runfold.ports import Grant
@@ -380,6 +381,26 @@ def test_a_keeper_that_is_stopped_lets_its_worker_finish_and_leaves(stage: Stage
     stage.until(lambda: not stage.running)
     assert stage.ended is None
     assert not stage.group.has(stage.seats[0]._name)
+    assert worker.exitcode == 0, "the closed pipe told it to end"
+
+
+def test_a_keeper_that_has_lost_its_seat_for_good_ends_its_worker_and_itself(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker heeds no signal: as long as it lived, the keeper's process could not end."""
+    lost = threading.Event()
+
+    def poll(seat: MemoryMembership, timeout: float) -> None:
+        if lost.is_set():
+            raise LogError("the seat is lost for good")
+        return polled(seat, timeout)
+
+    polled = MemoryMembership.poll
+    monkeypatch.setattr(MemoryMembership, "poll", poll)
+    worker = stage.start().owning(0, 1)
+    lost.set()
+    stage.until(lambda: not stage.running)
+    assert isinstance(stage.ended, LogError)
     assert worker.exitcode == 0, "the closed pipe told it to end"
 
 

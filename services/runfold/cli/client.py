@@ -19,7 +19,10 @@ class Client:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
-        self._http = httpx.Client(base_url=self._url, timeout=TIMEOUT)
+        try:
+            self._http = httpx.Client(base_url=self._url, timeout=TIMEOUT)
+        except httpx.InvalidURL as error:
+            raise ApiError(f"expected http://host:port or https://… as the API's address, got {url!r}: {error}") from None
         weakref.finalize(self, self._http.close)
 
     def get(self, path: str, **query: Any) -> Any:

@@ -59,26 +59,33 @@ class Keeper:
         self._stopping = True
 
     def run(self) -> None:
-        """Raises `LogError` when the seat is lost for good, `SystemExit` when no worker can start: then the process must end."""
+        """Raises `LogError` when the seat is lost for good, `ConfigError` when it is refused, `SystemExit` when no worker can
+        start: then the process must end, and the worker has ended."""
         self._hire()
         self._tended = time.monotonic()
-        while not self._stopping:
-            self.membership, self._going = self._seat(), False
-            self.membership.join(self._revoked)
-            try:
-                while not (self._stopping or self._crash_loop()):
-                    self.membership.poll(POLL_SECONDS)
-                    self._tend()
-                self._let_finish()
-            finally:  # also of an error: the process could not end with a seat that was not left
-                self.membership.leave()  # the others own everything at once
-            if not self._stopping:
-                self._back_off()
-        self._pipe.close()  # the worker ends
-        self._worker.join(GRACE_SECONDS)
-        self._worker.kill()
+        try:
+            while not self._stopping:
+                self._sit()
+                if not self._stopping:
+                    self._back_off()
+        finally:  # also of an error: the process would wait for a worker that no signal ends
+            self._pipe.close()  # the worker ends
+            self._worker.join(GRACE_SECONDS)
+            self._worker.kill()
         if self._unfit:
             raise SystemExit(CONFIG_EXIT)
+
+    def _sit(self) -> None:
+        """In the group, from joining it to leaving it."""
+        self.membership, self._going = self._seat(), False
+        self.membership.join(self._revoked)
+        try:
+            while not (self._stopping or self._crash_loop()):
+                self.membership.poll(POLL_SECONDS)
+                self._tend()
+            self._let_finish()
+        finally:  # also of an error: the process could not end with a seat that was not left
+            self.membership.leave()  # the others own everything at once
 
     # ---- the worker
 
