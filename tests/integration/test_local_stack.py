@@ -185,7 +185,7 @@ def test_a_stale_pid_file_that_names_another_process_is_no_obstacle(tmp_path: Pa
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runfold.local.server.LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr("runfold.local.lock.LOCK_TIMEOUT", 0.1)
     with Postgres(tmp_path), pytest.raises(StackError, match="in use by another stack"):
         Postgres(tmp_path).start()
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from runfold.core.errors import StackError
-from runfold.local import server
+from runfold.local import lock
+from runfold.local.lock import locked
 
 
 def test_who_waits_says_for_whom_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "SAY_AFTER", 0.0)
+    monkeypatch.setattr(lock, "SAY_AFTER", 0.0)
     told: list[tuple[str, int, int]] = []
-    first = server._locked(tmp_path / "lock")
+    first = locked(tmp_path / "lock")
     first.__enter__()
 
     def progress(what: str, done: int, total: int) -> None:
@@ -21,13 +22,13 @@ def test_who_waits_says_for_whom_and_goes_on(tmp_path: Path, monkeypatch: pytest
         if not done:
             first.__exit__(None, None, None)
 
-    with server._locked(tmp_path / "lock", progress):
+    with locked(tmp_path / "lock", progress):
         what = f"waiting for {tmp_path}: it is in use by another stack (pid {os.getpid()})"
         assert told == [(what, 0, 1), (what, 1, 1)]
 
 
 def test_who_waited_in_vain_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(lock, "LOCK_TIMEOUT", 0.1)
     said = re.escape(f"in use by another stack (pid {os.getpid()}): stop it")
-    with server._locked(tmp_path / "lock"), pytest.raises(StackError, match=said), server._locked(tmp_path / "lock"):
+    with locked(tmp_path / "lock"), pytest.raises(StackError, match=said), locked(tmp_path / "lock"):
         pass

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from typing import Self, TypeVar
 from runfold.config import Settings
 from runfold.core.errors import StackError
 from runfold.local import KafkaJars, LocalStack
+from runfold.local.lock import locked
 from runfold.local.process import GuardedProcess
 from runfold.local.progress import Progress
 from runfold.log.kafka import create_topic
@@ -35,18 +36,17 @@ class Deployment:
         self.root = root.expanduser().resolve()
         jars = KafkaJars(chosen.cache_dir, chosen.maven_mirror)
         self.stack = LocalStack(self.root, bootstrap=chosen.bootstrap, dsn=chosen.dsn, jars=jars, progress=progress)
-        self.settings = chosen
+        self.settings, self._progress = chosen, progress
         self._environment: dict[str, str] = {}
         self._processes: dict[str, GuardedProcess] = {}
+        self._plans: dict[str, tuple[list[str], Mapping[str, str]]] = {}  # how each was started
         self.metrics_ports: dict[str, int] = {}  # by name of the process, where RUNFOLD_METRICS_PORT asks for them
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
+            self._lock = undo.enter_context(locked(self.root / "processes.lock", self._progress))  # of all, given servers or not
             undo.enter_context(self.stack)
-            self.root.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.root / "processes.lock", os.O_RDWR | os.O_CREAT, 0o600)
-            undo.callback(os.close, self._lock)
             undo.callback(self._stop_all)
             self.settings = self.settings.model_copy(update={"bootstrap": self.stack.bootstrap, "dsn": self.stack.dsn})
             self._environment = {"RUNFOLD_BOOTSTRAP": self.stack.bootstrap, "RUNFOLD_DSN": self.stack.dsn}
@@ -93,10 +93,20 @@ class Deployment:
         """kill -9 of the process itself; nobody is asked."""
         os.kill(self._processes[name].pid, signal.SIGKILL)
 
-    def check_alive(self) -> None:
-        """Raises `StackError`, with the end of its log, when one of our processes has ended."""
-        for process in self._processes.values():
-            process.check_alive()
+    def check_alive(self, revive: Container[str] = ()) -> dict[str, str]:
+        """Raises `StackError`, with the end of its log, when one of our processes has ended. One named in ``revive`` that a
+        signal has ended, as in kill -9, is started again instead; which signal, by name of those."""
+        revived = {}
+        for name, process in tuple(self._processes.items()):
+            try:
+                process.check_alive()
+            except StackError:
+                if not (process.killed and name in revive):
+                    raise
+                process.stop()
+                self._spawn(name, *self._plans[name])
+                revived[name] = process.killed
+        return revived
 
     def _metrics(self, name: str) -> dict[str, str]:
         """RUNFOLD_METRICS_PORT is one process's own here: the first takes it, each further one the next; again, the same."""
@@ -107,7 +117,9 @@ class Deployment:
 
     def _spawn(self, name: str, words: list[str], environment: Mapping[str, str] = {}) -> GuardedProcess:
         log = self.root / f"{name}.log"
-        log.unlink(missing_ok=True)
+        if name not in self._processes:  # what one that was killed has said belongs to the same story
+            log.unlink(missing_ok=True)
+        self._plans[name] = words, environment
         given = [f"{key}={value}" for key, value in {**self._environment, **environment}.items()]
         command = ["/usr/bin/env", *given, sys.executable, "-P", *words]  # -P: no file of the user's hides a module of ours
         self._processes[name] = GuardedProcess(command, Path.cwd(), log, signal.SIGTERM, self._lock)

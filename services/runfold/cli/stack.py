@@ -14,10 +14,12 @@ from runfold.cli import credentials, demonstration
 from runfold.cli.deployment import Deployment
 from runfold.cli.options import Bootstrap, Dsn, Json, settings
 from runfold.cli.tailing import Follower
+from runfold.cli.upkeep import Upkeep
 from runfold.config import Settings
 from runfold.core.errors import ConfigError
 from runfold.local.display import shown
 from runfold.local.loopback import listening
+from runfold.log.kafka import check_topic
 from runfold.testing import Script
 
 DEMO_APP = "runfold.local.demo_app:agent"
@@ -59,13 +61,14 @@ def dev(
         deployment.start_projector()
         url = deployment.start_api(0 if listening(port) else port)
         model = _model(deployment)
+        upkeep = Upkeep(deployment, check_topic(deployment.settings), console.print)
         for number in range(1, workers + 1):
-            deployment.start_worker(f"worker-{number}", app, {**model, "RUNFOLD_LOG_FORMAT": "console"})
+            upkeep.start(f"worker-{number}", app, {**model, "RUNFOLD_LOG_FORMAT": "console"})
             stack.enter_context(Follower(deployment.log_of(f"worker-{number}"), console.out))
         _say_where(deployment, url)
         console.print(f"model       {answers}\nCtrl-C stops everything; the data stays.")
         while True:
-            deployment.check_alive()
+            upkeep.look()
             threading.Event().wait(0.5)
 
 

@@ -9,7 +9,9 @@ import ctypes
 import json
 import os
 import pwd
+import resource
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -29,13 +31,22 @@ def guard(command: Sequence[str], parent: int, end: int, pid_file: str, inherit:
     unfinished = Path(f"{pid_file}.new")
     unfinished.write_text(str(child.pid))
     unfinished.rename(pid_file)
-    ended = threading.Thread(target=lambda: os._exit(child.wait() % 256), daemon=True)
+    ended = threading.Thread(target=lambda: _end_like(child.wait()), daemon=True)
     ended.start()
     _until_parent_asks_or_dies(parent)
     child.send_signal(end)
     ended.join(PATIENCE)  # seldom returns: the thread ends this process as soon as the child is gone
     child.kill()
     ended.join()
+
+
+def _end_like(code: int) -> None:
+    """With the child's exit code, or of the signal that killed it: so whoever waits for us learns which."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        ctypes.CDLL(None).signal(-code, 0)  # its default effect; `signal.signal` is for the main thread only
+        signal.pthread_kill(threading.get_ident(), -code)  # to this very thread: it ends here
+    os._exit(code % 256)
 
 
 def _until_parent_asks_or_dies(parent: int) -> None:

@@ -58,6 +58,12 @@ class GuardedProcess:
     def guard_pid(self) -> int:
         return self._guard.pid
 
+    @property
+    def killed(self) -> str:
+        """Which signal ended it, or its guard, for people; empty where none has."""
+        code = self._guard.poll() or 0
+        return how_it_ended(code) if code < 0 else ""
+
     def check_alive(self) -> None:
         """StackError, with the end of its log, if it has ended."""
         if (code := self._guard.poll()) is not None:
@@ -96,6 +102,18 @@ class GuardedProcess:
         self.stop()
 
     def _failure(self, code: int | None, timeout: float) -> str:
-        came = f"did not answer within {timeout:.0f} s" if code is None else f"ended with exit code {code}"
+        came = f"did not answer within {timeout:.0f} s" if code is None else how_it_ended(code)
         tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL:])
         return f"{self.log.stem} {came}; the end of {self.log}:\n{tail}"
+
+
+def how_it_ended(code: int) -> str:
+    """``code`` as of `subprocess.Popen.returncode`.
+
+    >>> how_it_ended(1), how_it_ended(-9)
+    ('ended with exit code 1', 'was killed by signal 9 (SIGKILL)')
+    """
+    if code >= 0:
+        return f"ended with exit code {code}"
+    named = -code in {*signal.Signals}
+    return f"was killed by signal {-code}" + (f" ({signal.Signals(-code).name})" if named else "")

@@ -1,20 +1,13 @@
 """What Kafka and PostgreSQL have in common here: a directory, a lock on it, ports, a guarded process."""
 
-import contextlib
-import fcntl
-import os
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Self
 
 from runfold.core.errors import StackError
+from runfold.local.lock import locked
 from runfold.local.process import GuardedProcess
 from runfold.local.progress import Progress, silent
-
-LOCK_TIMEOUT = 25.0  # seconds; the servers of a killed owner need a moment to stop
-SAY_AFTER = 1.0  # seconds of waiting that nobody has to be told about
 
 
 class Server(ABC):
@@ -65,7 +58,7 @@ class Server(ABC):
         self.stop()
         try:
             self.home.mkdir(parents=True, exist_ok=True)
-            with _locked(self.home / "lock", self._progress) as lock:
+            with locked(self.home / "lock", self._progress) as lock:  # no fork of ours shall hold it
                 self._process = self._spawn(lock)
         except OSError as error:
             raise StackError(f"cannot start {self.title} in {self.home}: {error}; mend it or choose another directory") from error
@@ -88,45 +81,3 @@ class Server(ABC):
         """kill -9, as a test or a bad day does it; return when the process is gone."""
         self.process.kill()
         self._process = None
-
-
-@contextlib.contextmanager
-def _locked(file: Path, progress: Progress = silent) -> Iterator[int]:
-    """A descriptor that holds the lock on `file`. Processes that inherit it keep the lock until the last of them is gone: this is
-    how a start waits for the servers of a killed owner. We ourselves let go of it, so that no fork of ours can hold it.
-    The file says our pid, for those who wait."""
-    lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        _wait_for(lock, file.parent, progress)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
-        yield lock
-    finally:
-        os.close(lock)
-
-
-def _wait_for(lock: int, home: Path, progress: Progress) -> None:
-    began, said = time.monotonic(), ""
-    while (waited := time.monotonic() - began) < LOCK_TIMEOUT:
-        if _taken(lock):
-            if said:
-                progress(said, 1, 1)
-            return
-        if waited >= SAY_AFTER and not said:
-            said = f"waiting for {home}: it is in use by another stack{_owner(lock)}"
-            progress(said, 0, 1)
-        time.sleep(0.05)
-    raise StackError(f"{home} is in use by another stack{_owner(lock)}: stop it, or choose another directory")
-
-
-def _taken(lock: int) -> bool:
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
-
-
-def _owner(lock: int) -> str:
-    """Who wrote the pid may be gone, and its servers about to stop."""
-    pid = os.pread(lock, 20, 0).decode("ascii", "replace")
-    return f" (pid {pid})" if pid else ""
