@@ -14,6 +14,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 from runfold.config import Settings
 from runfold.log.kafka import client
 
+START_SECONDS = 1.0  # before the first question: a worker that takes over has other clients to make first
 PULSE_SECONDS = 0.5  # between an answer and the next question
 ANSWER_SECONDS = 2.0  # then it is asked again
 
@@ -35,6 +36,8 @@ class Pulse:
         self._ended.set()
 
     def _run(self) -> None:
+        if self._ended.wait(START_SECONDS):
+            return
         consumer = self._make()
         while not self._ended.is_set():
             asked_at = time.monotonic()
