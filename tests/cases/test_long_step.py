@@ -29,7 +29,7 @@ SCRIPTS = {"Z01": Script().then_text("done").after(STEP_SECONDS)}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(bootstrap: str, postgres: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     async with scene(bootstrap, postgres, tmp_path_factory.mktemp("long"), SCRIPTS, partitions=2) as house:
-        kafka = json.dumps({"max.poll.interval.ms": INTERVAL_MS, "session.timeout.ms": INTERVAL_MS})
+        kafka = json.dumps({"max.poll.interval.ms": INTERVAL_MS})
         await house.start("worker-A", "worker-B", session_timeout_ms=INTERVAL_MS, kafka=kafka)
         yield house
 

@@ -64,9 +64,11 @@ def test_ids_are_resolved_once_at_the_start_and_nothing_is_registered_twice(shel
     assert len(shelf.calls) == len(record_names())
     assert not [call for call in shelf.calls if call.endswith("/versions")]
     shelf.calls.clear()
-    codec.decode(codec.encode(CANCEL))
-    codec.decode(codec.encode(CANCEL))
-    assert len(shelf.calls) == 1  # the schema of one id, once
+    assert codec.decode(codec.encode(CANCEL)) == CANCEL
+    with pytest.raises(DecodeError) as caught:
+        codec.decode(codec.encode(CANCEL), b"RunTeleported")
+    assert caught.value.problem is Problem.MALFORMED, "what this build writes itself is of no newer one"
+    assert shelf.calls == []
 
 
 def test_without_a_registry_nothing_is_asked() -> None:

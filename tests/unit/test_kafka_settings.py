@@ -33,6 +33,18 @@ TUNED = {  # what the user may change, of what is set for the clients above
 }
 
 
+@pytest.mark.parametrize(("drain", "longest"), [(0, 120_000), (30, 120_000), (600, 610_000), (1e9, 86_400_000)])
+def test_no_member_is_expelled_in_the_middle_of_a_drain(drain: float, longest: int) -> None:
+    """It blocks inside poll."""
+    assert client.member(settings(drain_seconds=drain))["max.poll.interval.ms"] == longest
+    client.make(Consumer, client.member(settings(drain_seconds=drain))).close()
+
+
+def test_a_short_poll_interval_is_no_matter_of_the_consumers_without_a_group() -> None:
+    for config in (client.reader, client.offsets):
+        client.make(Consumer, config(settings(kafka={"max.poll.interval.ms": 6000}))).close()
+
+
 @pytest.mark.parametrize("name", sorted(GUARANTEED))
 def test_nobody_takes_a_guarantee_from_a_client(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^RUNFOLD_KAFKA: what Runfold promises rests on {name}"):

@@ -192,8 +192,9 @@ def test_what_is_left_of_a_loss_gets_no_younger_by_it(stage: Stage) -> None:
 
 def test_what_is_asked_back_is_said_at_once(stage: Stage) -> None:
     heard = stage.play(stage.own(0, 1), stage.freeze(), stage.revoke(0), stage.nothing)
-    (first,), (less,) = heard[0], heard[2]
+    (first,), (less, least) = heard[0], heard[2]
     assert (less.partitions, less.leaving, less.at) == (frozenset({1}), frozenset({0}), first.at)
+    assert (least.partitions, least.leaving, least.at) == (frozenset({1}), frozenset(), first.at), "it is gone altogether"
 
 
 def test_standing_still_again_in_doubt_does_not_shorten_it(stage: Stage) -> None:

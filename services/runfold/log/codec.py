@@ -38,7 +38,12 @@ class Codec:
         self._registry = registry
         self._writings = {cls: writing(name, _prefix(name, registry, topic)) for name, cls in CLASSES.items()}
         self._by_fingerprint = known_readings()
-        self._by_id: dict[int, Reading | DecodeError] = {}
+        self._by_id: dict[int, Reading | DecodeError] = {} if registry is None else self._our_own()
+
+    def _our_own(self) -> dict[int, Reading | DecodeError]:
+        """By the registry's id, what this build writes."""
+        names = {cls: fingerprint(schema_of(name)) for name, cls in CLASSES.items()}
+        return {int.from_bytes(each.prefix[1:5], "big"): self._by_fingerprint[names[cls]] for cls, each in self._writings.items()}
 
     def encode(self, event: Event) -> bytes:
         """The value of the Kafka record. Raises `ValueError` when a field does not fit its schema."""

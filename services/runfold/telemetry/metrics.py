@@ -70,7 +70,7 @@ class WorkerMetrics(Exported):
     )
     echo = Metric(Histogram, "runfold_echo_seconds", "From the acknowledgement to the last record's echo.", buckets=LOG_SECONDS)
     committed = Metric(Counter, "runfold_committed_events", "Events written and read back.")
-    repeated = Metric(Counter, "runfold_model_calls_repeated", "Model steps started again because their owner died in them.")
+    repeated = Metric(Counter, "runfold_model_calls_repeated", "Model steps started again: their owner died in them, or let go.")
     paid_twice = Metric(
         Counter,
         "runfold_tokens_paid_twice",

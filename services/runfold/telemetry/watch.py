@@ -124,7 +124,7 @@ class Watch:
 
     def resumed(self, run: Run) -> None:
         self.metrics.resumed.inc()
-        if run.step.open or run.step.aborted:
+        if run.step.open or (run.step.aborted and run.step.retry_at is None):  # its last attempt has no result
             self._lost[run.id] = Lost(run.partition, run.step.seq, run.step.attempt - run.step.failures)
         due = [call.seq for call in run.calls if call.status is None]
         where = f"resumed at seq={min(due, default=run.step.seq)}"

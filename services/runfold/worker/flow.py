@@ -159,7 +159,7 @@ class Flow:
         self.run = self.ahead = run
         self.unread, self.told, self.moved, ahead = 0, -1, False, None
         for step in list(self.hand.values()):
-            if step.begun and not step.committed:
+            if step.begun and not step.committed and not isinstance(step.end, StepAborted):
                 ahead = self.hand.pop(step.attempt)
             elif not (step.committed and is_open(run, step.attempt)):
                 self._let_go(step.attempt)
@@ -192,11 +192,17 @@ class Flow:
         step = self.hand.get((start.seq, start.attempt))
         return step is not None and step.begun
 
+    def forget(self, start: StepStarted) -> None:
+        """The log will not hear of this start: it was taken back before it was written."""
+        self._let_go((start.seq, start.attempt))
+
     def abort_steps(self) -> list[StepAborted]:
-        """Abort what is under way. Returns what the log should be told: of what may be begun again."""
+        """Abort what is under way, or about to be, its start being written.
+
+        Returns what the log should be told: of what may be begun again."""
         aborted = []
         for step in [step for step in self.hand.values() if step.end is None]:
-            if step.repeatable and (step.committed or step.begun):
+            if step.repeatable:
                 aborted.append(step.abort())
             else:
                 self._let_go(step.attempt)

@@ -119,7 +119,7 @@ class Keeper:
         """Now. While the keeper itself stood still, frozen or backing off, it could hear neither its worker nor the group."""
         now = time.monotonic()
         gap, self._tended = now - self._tended, now
-        if gap > FROZEN_SECONDS:
+        if gap > FROZEN_SECONDS or self._doubt > 0:  # in doubt it is told nothing, and need not answer
             self._heard += gap
         self._doubt = DOUBT_SECONDS if gap > self._doubt_after else self._doubt - min(gap, REPEAT_SECONDS)
         return now
@@ -134,7 +134,7 @@ class Keeper:
         partitions, at = owned - leaving, now
         if self._doubt > 0:
             partitions, at = partitions & self._said.partitions, self._said.at
-            if partitions == self._said.partitions:
+            if (partitions, leaving) == (self._said.partitions, self._said.leaving):
                 return
         grant = Grant(partitions, leaving, self.membership.proof, at, self._orphaned & owned, self._died_at)
         if (partitions, leaving, grant.proof) != (self._said.partitions, self._said.leaving, self._said.proof):

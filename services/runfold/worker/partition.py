@@ -100,8 +100,11 @@ class Partition:
 
     def _withdraw_starts(self) -> None:
         """Those in no transaction yet; and with them the ends of runs, whose totals count them: the next owner ends those."""
-        starts = self.lane.withdraw(self._is_start_of_nothing)
-        runs = {start.run_id for start in starts if not isinstance(start, LeaseAcquired)}
+        starts = [event for event in self.lane.withdraw(self._is_start_of_nothing) if isinstance(event, StepStarted)]
+        for start in starts:
+            if (flow := self.flows.get(start.run_id)) is not None:
+                flow.forget(start)
+        runs = {start.run_id for start in starts}
         self.lane.withdraw(lambda event: isinstance(event, RunFinished) and event.run_id in runs)
 
     def _is_start_of_nothing(self, event: OwnerEvent) -> bool:
@@ -419,8 +422,8 @@ class Partition:
             self._ended(flow, step, await call_tool(self.resources, run, start))
 
     def _ended(self, flow: Flow, step: Step, end: StepEnded) -> None:
-        if flow.hand.get(step.attempt) is not step:
-            self.resources.observer.late(flow.run.id, end)  # the run went on without it
+        if flow.hand.get(step.attempt) is not step or step.end is not None:
+            self.resources.observer.late(flow.run.id, end)  # the run went on without it, or it was aborted and did not heed that
             return
         step.ended(end)
         if not self.owned:

@@ -20,6 +20,7 @@ ClientConfig = dict[str, Any]
 Client = TypeVar("Client")
 
 CALL_SECONDS = 5.0  # what a single call to the broker may take by its own timeout
+DRAIN_GRACE_SECONDS = 10.0  # beyond the drain itself: its end is still to be written, and a worker that overruns it to be killed
 _MESSAGE_BYTES = TRANSACTION_BYTES + 64 * 1024  # below max.message.bytes of the topic
 _log = logging.getLogger("runfold.kafka")
 
@@ -98,10 +99,18 @@ def member(settings: Settings) -> ClientConfig:
     tuned = {
         "session.timeout.ms": settings.session_timeout_ms,
         "heartbeat.interval.ms": settings.heartbeat_ms,
-        "max.poll.interval.ms": max(120_000, settings.session_timeout_ms),  # a drain blocks inside poll; must not be shorter
+        "max.poll.interval.ms": _longest_poll(settings),
     }
     fixed = {"partition.assignment.strategy": "cooperative-sticky", "enable.auto.commit": False, "auto.offset.reset": "latest"}
     return _config(settings, "keeper", tuned, fixed)
+
+
+def _longest_poll(settings: Settings) -> int:
+    """Milliseconds: a drain blocks inside poll, and a member that polls too late is expelled.
+
+    No less than a session, no more than the client takes, a day."""
+    drain = settings.drain_seconds + DRAIN_GRACE_SECONDS
+    return max(120_000, settings.session_timeout_ms, min(int(drain * 1000), 86_400_000))
 
 
 def sender(settings: Settings) -> ClientConfig:
@@ -142,7 +151,8 @@ def log_trouble(error: KafkaError) -> None:
 
 
 def _by_hand(isolation: str) -> ClientConfig:
-    return {"isolation.level": isolation, "enable.auto.commit": False, "auto.offset.reset": "error"}
+    alone = {"session.timeout.ms": 1000}  # of no group; the client compares it with a max.poll.interval.ms that users set
+    return {"isolation.level": isolation, "enable.auto.commit": False, "auto.offset.reset": "error", **alone}
 
 
 def _config(settings: Settings, role: str, tuned: ClientConfig, fixed: ClientConfig) -> ClientConfig:
