@@ -3,7 +3,6 @@
 The log is the caller's; everything that decides or acts is the real thing.
 """
 
-import asyncio
 import json
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from runfold.core.shard import Ignored
 from runfold.ports import Failover, Grant, Log, Model, ModelAnswer, ModelRequest, ToolCallRequest, ToolPolicy, ToolResult
 from runfold.worker.resources import Resources
 from runfold.worker.worker import Worker
+from tests.changes import Changes
 
 Body = Callable[[ToolCallRequest], Awaitable[ToolResult]]
 
@@ -106,17 +106,14 @@ class Notes:
         self.late_results: list[OwnerEvent] = []
         self.buried_records: list[Unreadable] = []
         self.commits: list[int] = []
-        self._changed = asyncio.Event()
+        self._changes = Changes()
 
     def _note(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._changes.tell()
 
     async def until(self, true: Callable[[], bool], seconds: float = 20) -> None:
         """Wait until ``true()``, asked again at each thing that happens."""
-        async with asyncio.timeout(seconds):
-            while not true():
-                await self._changed.wait()
+        await self._changes.until(true, seconds)
 
     def applied(self, record: Record, run: Run) -> None:
         self.applied_records.append(record)

@@ -414,7 +414,7 @@ class Observer(Protocol):
         ...
 
     def released(self, partition: int) -> None:
-        """The partition is no longer owned by this worker."""
+        """This worker does nothing more for the partition, and holds it no more."""
         ...
 
     def reset(self, partition: int, error: LogError) -> None:

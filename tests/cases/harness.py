@@ -13,7 +13,7 @@ side effect and each hold.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -38,6 +38,7 @@ from tests.cases.harness_log import FollowedLog
 from tests.cases.harness_processes import APP, CLI, Background, Processes
 from tests.cases.harness_world import ADDRESS, Visit, World
 from tests.cases.oracles import Evidence, check
+from tests.changes import Changes
 from tests.tables import assert_tables_equal_fold, dump
 
 PATIENCE = 20.0  # seconds for what must come: long, because the machine may be busy
@@ -62,11 +63,11 @@ class Scene(FollowedLog):
     def __init__(self, settings: Settings, partitions: int, model: FakeMessagesApi) -> None:
         super().__init__(partitions)
         self.settings, self.model = settings, model
-        self.world = World(self._changed)
+        self._changes = Changes()
+        self.world = World(self._changes.tell)
         self.planted: set[tuple[int, int]] = set()  # records that the test wrote in an owner's name
         self.projector = Background(lambda stop: project(settings, "public", stop))
         self._statuses: list[tuple[str, int]] = []
-        self._change = asyncio.Event()
         self._codec = Codec()
 
     async def _open(self, stack: AsyncExitStack, root: Path) -> None:
@@ -79,7 +80,7 @@ class Scene(FollowedLog):
             "RUNFOLD_MODEL_BASE_URL": self.model.url,
             ADDRESS: self.world.address,
         }
-        self.processes = Processes(root, environment, marker, self._changed)
+        self.processes = Processes(root, environment, marker, self._changes.tell)
         await asyncio.to_thread(create_topic, self.settings, self.partitions, 1)
         self._reader = await KafkaLog.open(self.settings, self._codec)
         stack.push_async_callback(self._reader.close)
@@ -88,7 +89,7 @@ class Scene(FollowedLog):
         self._commands = KafkaCommands(self.settings, self._codec)
         stack.push_async_callback(self._commands.close)
         self.projector.start()
-        stack.push_async_callback(self.projector.stop)
+        stack.push_async_callback(lambda: self.projector.stop())  # whichever it is by then
         self._http = await stack.enter_async_context(await self._client(stack))
 
     async def _client(self, stack: AsyncExitStack) -> httpx.AsyncClient:
@@ -102,14 +103,10 @@ class Scene(FollowedLog):
     async def _follow(self, partition: int) -> None:
         async for batch in await self._reader.read(partition, 0):
             self.took(batch)
-            self._changed()
+            self._changes.tell()
 
     def _exchanged(self, exchange: Exchange) -> None:
         self._statuses.append((f"{exchange.method} {exchange.route}", exchange.status))
-
-    def _changed(self) -> None:
-        self._change.set()
-        self._change = asyncio.Event()
 
     # ---- what the test does
 
@@ -149,9 +146,7 @@ class Scene(FollowedLog):
         headers: Headers = [(name, text) for name, text in ((TYPE_HEADER, kind), (LANE_HEADER, lane)) if text is not None]
         return await asyncio.to_thread(self._put, partition, key, value, headers)
 
-    def _put(
-        self, partition: int, key: bytes | None, value: bytes | None, headers: Headers
-    ) -> tuple[int, int]:
+    def _put(self, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> tuple[int, int]:
         offsets: list[int] = []
         producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 0, "acks": "all"})
         producer.produce(
@@ -175,13 +170,17 @@ class Scene(FollowedLog):
 
     async def until(self, what: str, true: Callable[[], object], seconds: float = PATIENCE) -> None:
         """Wait until ``true()``. Fails at once when a keeper ends that the test has not ended."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not true():
-                    assert not self.processes.ends(), f"expected {what}\n{self._outline()}"
-                    await self._change.wait()
-                return
-        raise AssertionError(f"expected {what} within {seconds:g} s\n{self._outline()}")
+
+        def answered() -> bool:
+            if true():
+                return True
+            assert not self.processes.ends(), f"expected {what}\n{self._outline()}"
+            return False
+
+        try:
+            await self._changes.until(answered, seconds)
+        except TimeoutError:
+            raise AssertionError(f"expected {what} within {seconds:g} s\n{self._outline()}") from None
 
     async def held(self, place: str, seconds: float = PATIENCE) -> Visit:
         """Wait until somebody is held at ``place``."""

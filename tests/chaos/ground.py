@@ -10,7 +10,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from random import Random
 from uuid import uuid4
@@ -23,6 +23,7 @@ from runfold.log.kafka import KafkaCommands, create_topic
 from runfold.log.kafka.source import KafkaSource
 from runfold.log.partitioner import partition_of
 from tests.cases.harness_processes import Processes
+from tests.changes import Changes
 from tests.chaos import ledger, verdicts
 from tests.chaos.figures import Report
 from tests.chaos.lean import LEAN
@@ -44,7 +45,7 @@ class Ground:
 
     def __init__(self, settings: Settings, partitions: int, root: Path, draw: Random, environment: Mapping[str, str]) -> None:
         self.settings, self.partitions, self.draw = settings, partitions, draw
-        self._change = asyncio.Event()
+        self._changes = Changes()
         self.ledger = Ledger(root / "ledger")
         self.watcher = Watcher(settings, self._changed)
         marker = str(self.ledger.path)
@@ -54,8 +55,7 @@ class Ground:
     def _changed(self) -> None:
         if self.load is not None:
             self.load.top_up()
-        self._change.set()
-        self._change = asyncio.Event()
+        self._changes.tell()
 
     # ---- what a check does
 
@@ -68,18 +68,21 @@ class Ground:
 
     async def until(self, what: str, true: Callable[[], object], seconds: float = PATIENCE) -> bool:
         """Whether ``true()`` within ``seconds``. Raises when a keeper ends that the check has not ended."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not true():
-                    if self.watcher.failure is not None:
-                        raise self.watcher.failure
-                    if ends := self.processes.ends():
-                        raise AssertionError(f"expected {what}\n" + "\n".join(ends))
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(0.5):  # some things change without a record
-                            await self._change.wait()
+
+        def answered() -> bool:
+            if true():
                 return True
-        return False
+            if self.watcher.failure is not None:
+                raise self.watcher.failure
+            if ends := self.processes.ends():
+                raise AssertionError(f"expected {what}\n" + "\n".join(ends))
+            return False
+
+        try:
+            await self._changes.until(answered, seconds)
+        except TimeoutError:
+            return False
+        return True
 
     async def balanced(self) -> None:
         """Until each worker owns its share, and runs go on everywhere: no rebalance is under way."""

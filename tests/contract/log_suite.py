@@ -14,6 +14,7 @@ from uuid import UUID, uuid5
 from runfold.core.events import CommandRejected, Delivery, Event, LeaseAcquired, OwnerEvent, Record, Rejection, RunCancelRequested
 from runfold.log.partitioner import partition_of
 from runfold.ports import Commands, Live, LiveReader, Log, Membership, Position, Reading, Tail
+from tests.changes import Changes
 
 PARTITIONS = 4
 PATIENCE = 20.0  # seconds that a test waits for what must come: long, because the machine may be busy
@@ -63,7 +64,7 @@ class Seat:
         self.owned: frozenset[int] = frozenset()
         self.proof = b""
         self.letting_go: Callable[[frozenset[int]], None] = lambda partitions: None
-        self._changed = asyncio.Event()
+        self._changes = Changes()
         self._pump: asyncio.Task[None] | None = None
 
     async def join(self) -> "Seat":
@@ -72,10 +73,7 @@ class Seat:
         return self
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
+        await self._changes.until(condition, PATIENCE)
 
     async def owning(self, count: int) -> bytes:
         """Wait until it is joined and owns ``count`` partitions; its proof."""
@@ -98,7 +96,7 @@ class Seat:
         while True:
             await self._call(lambda: self.membership.poll(0.02))
             self.owned, self.proof = self.membership.owned, self.membership.proof
-            self._changed.set()
+            self._changes.tell()
             if self._pool is None:
                 await asyncio.sleep(0.001)
 

@@ -37,6 +37,7 @@ from runfold.testing import Script
 from runfold.worker import carrier
 from tests.cases.engine_process import BACKOFF, Process
 from tests.cases.engine_scene import Scene, stage
+from tests.changes import Changes
 from tests.property.random_scripts import random_script, random_tools
 
 PARTITIONS = 3
@@ -56,7 +57,7 @@ class Follower:
     def __init__(self, scene: Scene) -> None:
         self.runs: dict[str, Run] = {}
         self._log = MemoryLog(scene.broker)
-        self._changed = asyncio.Event()
+        self._changes = Changes()
         self._tasks = [asyncio.create_task(self._follow(number)) for number in range(PARTITIONS)]
 
     async def _follow(self, number: int) -> None:
@@ -65,13 +66,10 @@ class Follower:
             for delivery in batch:
                 if isinstance(delivery, Record) and isinstance(run := shard.apply(delivery), Run):
                     self.runs[run.id] = run
-            self._changed.set()
+            self._changes.tell()
 
     async def until_settled(self, ids: Sequence[str]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not all(id_ in self.runs and _is_settled(self.runs[id_]) for id_ in ids):
-                self._changed.clear()
-                await self._changed.wait()
+        await self._changes.until(lambda: all(id_ in self.runs and _is_settled(self.runs[id_]) for id_ in ids), PATIENCE)
 
     async def close(self) -> None:
         await self._log.close()

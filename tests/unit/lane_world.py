@@ -12,6 +12,7 @@ from runfold.log.memory import MemoryBroker, MemoryLog
 from runfold.ports import Grant, Position
 from runfold.worker.lane import Lane
 from runfold.worker.resources import Resources
+from tests.changes import Changes
 from tests.contract.log_suite import run_on
 from tests.engine import FlatPrice, NoRetry, Notes
 
@@ -68,7 +69,7 @@ class World:
         self.listening.set()
         self.next = 0
         self.tasks: list[asyncio.Task[None]] = []
-        self._changed = asyncio.Event()
+        self._changes = Changes()
 
     def granted(self, **facts: Any) -> Grant:
         given = {"partitions": frozenset({0}), "proof": self.broker.group.proof("me"), "at": time.monotonic()}
@@ -83,13 +84,10 @@ class World:
         self.tasks.append(asyncio.create_task(self.lane.run()))
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not true():
-                self._changed.clear()
-                await self._changed.wait()
+        await self._changes.until(true, PATIENCE)
 
     def note(self) -> None:
-        self._changed.set()
+        self._changes.tell()
 
     async def close(self) -> None:
         for task in self.tasks:

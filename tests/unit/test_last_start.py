@@ -12,6 +12,7 @@ from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryTa
 from runfold.model.scripted import ScriptedModel
 from runfold.ports import ModelAnswer, ModelRequest
 from runfold.worker import partition
+from tests.changes import Changes
 from tests.engine import Engine, Ledger, ScriptedTools, text, turns
 
 PATIENCE = 20.0
@@ -26,7 +27,7 @@ class Ward:
         self.killer, *self.others = (str(uuid4()) for _ in range(4))
         self.workers: list[Engine] = []
         self.under_way: set[str] = set()
-        self.changed = asyncio.Event()
+        self._changes = Changes()
 
     async def request_all(self) -> None:
         for run_id in (self.others[0], self.killer, *self.others[1:]):
@@ -45,16 +46,13 @@ class Ward:
 
     async def _answer(self, request: ModelRequest) -> ModelAnswer:
         self.under_way.add(request.run_id)
-        self.changed.set()
+        self._changes.tell()
         if self.killer in self.under_way or len(self.workers) < MAX_STARTS:
             await asyncio.Event().wait()  # until death
         return turns(text("done"))(request)
 
     async def until_under_way(self, *run_ids: str) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not self.under_way.issuperset(run_ids):
-                self.changed.clear()
-                await self.changed.wait()
+        await self._changes.until(lambda: self.under_way.issuperset(run_ids), PATIENCE)
 
     async def starts(self, run_id: str) -> int:
         records = await MemoryTail(self.broker).records(run_id, 0)

@@ -1,6 +1,5 @@
 """The text of a model call while it arrives: told by the worker, marked when it is void, and never in a call's way."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -12,6 +11,7 @@ from runfold.core.events import ModelStepCompleted, ModelStepFailed, ModelStepSt
 from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLive, MemoryLiveReader, MemoryLog
 from runfold.ports import Live, LiveEnd, LiveText, Model
 from runfold.testing import Script, ScriptedStream, sse
+from tests.changes import Changes
 from tests.engine import Engine, Ledger, NoRetry
 
 PATIENCE = 20.0
@@ -24,18 +24,15 @@ class Screen:
     def __init__(self, broker: MemoryBroker) -> None:
         self._live = MemoryLive(broker)
         self.pieces: list[LiveText] = []
-        self._change = asyncio.Event()
+        self._changes = Changes()
 
     def show(self, piece: LiveText) -> None:
         self._live.show(piece)
         self.pieces.append(piece)
-        self._change.set()
-        self._change = asyncio.Event()
+        self._changes.tell()
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not true():
-                await self._change.wait()
+        await self._changes.until(true, PATIENCE)
 
     def text(self, attempt: int, seq: int = 1) -> str:
         return "".join(piece.text for piece in self.pieces if (piece.seq, piece.attempt) == (seq, attempt))

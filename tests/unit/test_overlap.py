@@ -11,6 +11,7 @@ from runfold.core.events import ModelStepStarted, OwnerEvent, RunRequested, Side
 from runfold.log.memory import MemoryBroker, MemoryCommands, MemoryLog, MemoryTail
 from runfold.model.scripted import ScriptedModel
 from runfold.ports import ModelAnswer, ModelRequest, ToolCallRequest, ToolPolicy, ToolResult
+from tests.changes import Changes
 from tests.engine import Engine, Ledger, ScriptedTools, done, text, tool_use, turns
 
 ANSWERS = turns(tool_use(("t1", "look", {})), tool_use(("t2", "look", {})), text("done"))
@@ -31,7 +32,7 @@ class House:
         self.tools_end = asyncio.Event()
         self.tools_end.set()
         self.called: list[str] = []
-        self._changed = asyncio.Event()
+        self._changes = Changes()
         self.engine: Engine | None = None
 
     async def _before(self, partition: int, events: Sequence[OwnerEvent]) -> None:
@@ -44,7 +45,7 @@ class House:
 
     def _call(self, what: str) -> None:
         self.called.append(what)
-        self._changed.set()
+        self._changes.tell()
 
     def start(self, side_effect: SideEffect = SideEffect.READ, overlap: bool = True) -> Engine:
         async def body(request: ToolCallRequest) -> ToolResult:
@@ -68,10 +69,7 @@ class House:
         return run_id
 
     async def until_called(self, what: str) -> None:
-        async with asyncio.timeout(10):
-            while what not in self.called:
-                self._changed.clear()
-                await self._changed.wait()
+        await self._changes.until(lambda: what in self.called, 10)
 
     async def log(self, run_id: str) -> list[str]:
         return [type(record.event).__name__ for record in await MemoryTail(self.broker).records(run_id, 0)]

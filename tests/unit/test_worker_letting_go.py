@@ -19,6 +19,16 @@ async def stage() -> AsyncIterator[Stage]:
         yield stage
 
 
+async def test_who_is_told_of_a_partition_let_go_finds_the_worker_without_it(stage: Stage) -> None:
+    engine = await stage.owner()
+    held: list[frozenset[int]] = []
+    engine.notes.released = lambda partition: held.append(engine.worker.held)  # type: ignore[method-assign]
+    engine.grant([], stage.proof)
+    await let_go(engine)
+    await ticks()
+    assert held == [frozenset()]
+
+
 # ---- drained
 
 

@@ -141,7 +141,6 @@ class Partition:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._reading is not None:
             await self._reading.close()
-        self.resources.observer.released(self.number)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

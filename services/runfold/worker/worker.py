@@ -58,6 +58,7 @@ class Worker:
 
     def _let_go_ended(self, number: int, task: asyncio.Task[None]) -> None:
         del self._letting_go[number], self.partitions[number]
+        self.resources.observer.released(number)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failed(error)
         elif number in self.grant.partitions:  # it came back while we were letting it go
