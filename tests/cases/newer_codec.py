@@ -18,4 +18,4 @@ class NewerCodec(Codec):
         schema["fields"].append({"name": "novelty", "type": "string", "default": ""})
         datum, prefix = unfold(kind), b"\xc3\x01" + fingerprint(schema)
         self._writings[kind] = formats.Writing(prefix, formats._parse(schema), lambda event: datum(event) | {"novelty": "much"})
-        self._by_fingerprint = {**self._by_fingerprint, fingerprint(schema): formats._reading(schema)}
+        self._readings[fingerprint(schema)] = formats._reading(schema)

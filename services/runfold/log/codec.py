@@ -21,6 +21,8 @@ TYPE_HEADER = "runfold-type"  # the Kafka header that names the record type, so 
 _SINGLE_OBJECT = b"\xc3\x01"
 _CONFLUENT = b"\x00"
 
+Schema = bytes | int  # of the writer: its fingerprint, or its id in the registry
+
 
 def record_type(event: Event) -> bytes:
     """The value of `TYPE_HEADER` for ``event``."""
@@ -37,13 +39,14 @@ class Codec:
     def __init__(self, registry: Registry | None = None, topic: str = "") -> None:
         self._registry = registry
         self._writings = {cls: writing(name, _prefix(name, registry, topic)) for name, cls in CLASSES.items()}
-        self._by_fingerprint = known_readings()
-        self._by_id: dict[int, Reading | DecodeError] = {} if registry is None else self._our_own()
+        self._readings: dict[Schema, Reading | str] = dict(known_readings().items())  # or why there is none
+        if registry is not None:
+            self._readings |= self._our_own_ids()
 
-    def _our_own(self) -> dict[int, Reading | DecodeError]:
+    def _our_own_ids(self) -> dict[Schema, Reading | str]:
         """By the registry's id, what this build writes."""
-        names = {cls: fingerprint(schema_of(name)) for name, cls in CLASSES.items()}
-        return {int.from_bytes(each.prefix[1:5], "big"): self._by_fingerprint[names[cls]] for cls, each in self._writings.items()}
+        fingerprints = {cls: fingerprint(schema_of(name)) for name, cls in CLASSES.items()}
+        return {_framing(each.prefix)[0]: self._readings[fingerprints[cls]] for cls, each in self._writings.items()}
 
     def encode(self, event: Event) -> bytes:
         """The value of the Kafka record. Raises `ValueError` when a field does not fit its schema."""
@@ -58,9 +61,10 @@ class Codec:
         Raises `DecodeError` whatever the bytes are. With a registry, the first sight of a schema id asks it: that blocks, at
         worst for its timeout, and raises as `Registry.schema` does; such an error is no verdict on the record: try again.
         """
-        if type_header is not None and type_header.decode("utf-8", "replace") not in CLASSES and self._may_be_newer(value):
+        schema, start = _framing(value)
+        if type_header is not None and schema not in self._readings and type_header.decode("utf-8", "replace") not in CLASSES:
             raise DecodeError(Problem.UNKNOWN_SCHEMA, f"this build knows no record type {type_header[:80]!r}")
-        reading, start = self._framing(value)
+        reading = self._reading(schema)
         if type_header is not None and type_header != reading.name.encode():
             raise DecodeError(Problem.MALFORMED, f"header {TYPE_HEADER} says {type_header!r}, the value is a {reading.name}")
         event = reading.read(value, start)
@@ -69,47 +73,39 @@ class Codec:
             raise DecodeError(Problem.UNKNOWN_SCHEMA, detail)
         return event
 
-    def _may_be_newer(self, value: bytes) -> bool:
-        """Whether a newer build may have written it: the framings are for ever, and a schema that is known is no newer one."""
-        if value[:2] == _SINGLE_OBJECT and len(value) >= 10:
-            return value[2:10] not in self._by_fingerprint
-        return value[:1] == _CONFLUENT and len(value) >= 5 and int.from_bytes(value[1:5], "big") not in self._by_id
-
-    def _framing(self, value: bytes) -> tuple[Reading, int]:
-        """How to read ``value``, and where its body begins."""
-        if value[:2] == _SINGLE_OBJECT and len(value) >= 10:
-            return self._reading_of_fingerprint(value[2:10]), 10
-        if value[:1] == _CONFLUENT and len(value) >= 5:
-            return self._reading_of_id(int.from_bytes(value[1:5], "big")), 5
-        raise DecodeError(
-            Problem.MALFORMED,
-            f"expected C3 01 and a fingerprint, or 00 and a schema id; got {len(value)} bytes ({value[:16].hex(' ')})",
-        )
-
-    def _reading_of_fingerprint(self, crc: bytes) -> Reading:
-        try:
-            return self._by_fingerprint[crc]
-        except KeyError:
-            raise DecodeError(Problem.UNKNOWN_SCHEMA, f"this build knows no schema with the fingerprint {crc.hex()}") from None
-
-    def _reading_of_id(self, schema_id: int) -> Reading:
-        if schema_id not in self._by_id:
-            self._by_id[schema_id] = self._fetch(schema_id)
-        found = self._by_id[schema_id]
-        if isinstance(found, DecodeError):
-            raise DecodeError(found.problem, f"schema id {schema_id}: {found.detail}")
+    def _reading(self, schema: Schema) -> Reading:
+        found = self._readings.get(schema)
+        if found is None:
+            if isinstance(schema, bytes):
+                raise DecodeError(Problem.UNKNOWN_SCHEMA, f"this build knows no schema with the fingerprint {schema.hex()}")
+            found = self._readings[schema] = self._fetch(schema)
+        if isinstance(found, str):
+            raise DecodeError(Problem.UNKNOWN_SCHEMA, found)
         return found
 
-    def _fetch(self, schema_id: int) -> Reading | DecodeError:
+    def _fetch(self, schema_id: int) -> Reading | str:
+        """How to read what was written with it, or why that cannot be known."""
         if self._registry is None:
-            return DecodeError(Problem.UNKNOWN_SCHEMA, "no schema registry is configured (RUNFOLD_REGISTRY_URL)")
+            return f"schema id {schema_id}: no schema registry is configured (RUNFOLD_REGISTRY_URL)"
         text = self._registry.schema(schema_id)
         if text is None:
-            return DecodeError(Problem.UNKNOWN_SCHEMA, "the schema registry does not have it")
+            return f"schema id {schema_id}: the schema registry does not have it"
         try:
             return foreign_reading(text)
         except DecodeError as error:
-            return error
+            return f"schema id {schema_id}: {error.detail}"
+
+
+def _framing(value: bytes) -> tuple[Schema, int]:
+    """The schema that ``value`` says it was written with, and where its body begins. Raises `DecodeError` (MALFORMED)."""
+    if value[:2] == _SINGLE_OBJECT and len(value) >= 10:
+        return value[2:10], 10
+    if value[:1] == _CONFLUENT and len(value) >= 5:
+        return int.from_bytes(value[1:5], "big"), 5
+    raise DecodeError(
+        Problem.MALFORMED,
+        f"expected C3 01 and a fingerprint, or 00 and a schema id; got {len(value)} bytes ({value[:16].hex(' ')})",
+    )
 
 
 def codec_for(registry_url: str, topic: str) -> Codec:
