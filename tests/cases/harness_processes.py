@@ -176,9 +176,12 @@ def marked(marker: str) -> list[int]:
 
 
 def _stop(process: GuardedProcess) -> None:
-    process.check_alive()
-    os.kill(process.pid, signal.SIGTERM)
-    process.finish(STOP_SECONDS)
+    try:
+        process.check_alive()
+        os.kill(process.pid, signal.SIGTERM)
+        process.finish(STOP_SECONDS)
+    finally:
+        process.stop()  # what is left of it, and the pipe to its guard
 
 
 def wait_for_end(pid: int, seconds: float) -> bool:

@@ -14,6 +14,7 @@ from runfold.config import Settings
 from runfold.core.errors import Expelled, LogError, LogUnavailable
 from runfold.local import Kafka
 from runfold.log.kafka import create_topic
+from runfold.log.kafka import pulse as pulse_module
 from runfold.log.kafka.pulse import ANSWER_SECONDS, PULSE_SECONDS, Pulse
 from runfold.ports import Appender, Log, Position, Reading
 from tests.cases.harness_processes import slowness
@@ -213,6 +214,25 @@ def test_the_silence_of_a_broker_is_heard_although_nothing_is_owing(broker: Kafk
     _until(lambda: all(pulse.heard_at > again for pulse in pulses))
     for pulse in pulses:
         pulse.close()
+
+
+def test_what_is_amiss_with_one_question_does_not_keep_the_next_from_being_asked(
+    broker: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse_module, "AMISS_SECONDS", 0.05)
+    settings = Settings(bootstrap=broker.bootstrap, topic="amiss")
+    create_topic(settings, PARTITIONS)
+    first = iter([True])
+
+    def partitions() -> range:
+        if next(first, False):
+            raise RuntimeError("the test says so")
+        return range(PARTITIONS)
+
+    pulse, began = Pulse(settings, partitions), time.monotonic()
+    _until(lambda: pulse.heard_at > began)
+    assert pulse.ends == dict.fromkeys(range(PARTITIONS), 0)
+    pulse.close()
 
 
 def _until(true: Callable[[], bool]) -> None:

@@ -42,8 +42,9 @@ class KafkaLog:
 
     @property
     def ends(self) -> Mapping[int, int]:
-        """By partition that is being read: where the log ends as of the last fetch. What is not committed counts."""
-        return self._reader.ends
+        """By partition that is being read: where the log ends, as was last heard. What is not committed counts."""
+        heard = self._pulse.ends  # of a connection of its own: a fetch that hangs hears of no end
+        return {partition: max(end, heard.get(partition, end)) for partition, end in self._reader.ends.items()}
 
     @property
     def read_at(self) -> float:

@@ -85,8 +85,9 @@ class KafkaSource:
         return self._reached
 
     def ends(self) -> Mapping[int, int]:
-        """By partition: where the log ends, as of the last fetch. Records that are not committed yet count."""
-        return {partition: max(self._ends[partition], self._fetched_end(partition)) for partition in self._ends}
+        """By partition: where the log ends, as was last heard. Records that are not committed yet count."""
+        heard = self._pulse.ends  # of a connection of its own: a fetch that hangs hears of no end
+        return {number: max(end, self._fetched_end(number), heard.get(number, end)) for number, end in self._ends.items()}
 
     @property
     def heard_at(self) -> float:
