@@ -5,6 +5,7 @@ import json
 import math
 import re
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from runfold.api import patience, probes
 from runfold.api.exchanges import told
 from runfold.api.rows import row_of
+from runfold.core.errors import ReadUnavailable
 from runfold.core.events import RunRequested
 from runfold.core.run import Run
 from runfold_projector.rows import RunRow, RunState
@@ -70,6 +72,17 @@ async def test_what_cannot_be_cancelled_keeps_no_probe_waiting_and_is_asked_once
         assert stubborn.asked == 1
         stubborn.release.set()
         assert (await here.client.get("/readyz")).status_code == 200
+
+
+async def test_a_fault_of_ours_is_no_answer_of_a_probe() -> None:
+    for error, answer in ((ReadUnavailable("away"), "unavailable"), (TimeoutError(), "unavailable")):
+        assert await probes.Question(partial(fail, error)).answer() == answer
+    with pytest.raises(ZeroDivisionError):
+        await probes.Question(partial(fail, ZeroDivisionError())).answer()
+
+
+async def fail(error: Exception) -> None:
+    raise error
 
 
 async def test_a_read_that_cannot_even_be_cancelled_is_503(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,9 @@ class Question:
         self._asking: asyncio.Future[str] | None = None
 
     async def answer(self) -> str:
-        """`OK`, `REFUSED`, or `SILENT` after `PROBE_SECONDS`."""
+        """`OK`; `REFUSED` when the probe raised a `RunfoldError` or `TimeoutError`; `SILENT` after `PROBE_SECONDS`.
+
+        Whatever else the probe raises passes through to all who wait for this asking: it is a fault of ours, and no answer."""
         if self._asking is None or self._asking.done():
             self._asking = begun(self._ask())
         asking = self._asking

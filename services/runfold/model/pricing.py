@@ -147,7 +147,7 @@ def _parse(text: str, source: str) -> tuple[dict[str, list[Price]], dict[str, di
         for model, entries in listed["models"].items():
             place = f"model {model!r}"
             models[model] = []
-            for number, entry in enumerate(_some(entries), 1):
+            for number, entry in enumerate(_at_least_one_price(entries), 1):
                 place = f"model {model!r}, price {number}"
                 models[model].append(_price(entry))
         factors: dict[str, dict[str, Decimal]] = {}
@@ -169,7 +169,7 @@ def _known(listed: dict[str, Any]) -> dict[str, Any]:
     return listed
 
 
-def _some(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _at_least_one_price(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if not isinstance(entries, list) or not entries:
         raise ValueError("expected a list of at least one price: leave the model out, or give it one")
     return entries

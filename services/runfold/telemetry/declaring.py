@@ -5,7 +5,7 @@ After ``waiting = Metric(Gauge, "queue_waiting", "Who waits.", "why")`` in the c
 """
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
@@ -14,7 +14,8 @@ M = TypeVar("M", bound=MetricWrapperBase)
 
 
 class Metric(Generic[M]):
-    """What it is, without a value. As an attribute of an `Exported`, the one of that instance, which has values."""
+    """What it is, without a value. As an attribute of an `Exported`, the one of that instance, which has values; as one of the
+    class, this."""
 
     def __init__(self, kind: Callable[..., M], name: str, text: str, *labels: str, buckets: tuple[float, ...] = ()) -> None:
         self.kind, self.name, self.text, self.labels, self.buckets = kind, name, text, labels, buckets
@@ -23,7 +24,15 @@ class Metric(Generic[M]):
         options = {"buckets": self.buckets} if self.buckets else {}
         return self.kind(self.name, self.text, self.labels, registry=registry, **options)
 
-    def __get__(self, exported: "Exported", _: object) -> M:
+    @overload
+    def __get__(self, exported: None, _: object) -> Self: ...
+
+    @overload
+    def __get__(self, exported: "Exported", _: object) -> M: ...
+
+    def __get__(self, exported: "Exported | None", _: object) -> Self | M:
+        if exported is None:
+            return self
         made: M = exported.made[self]
         return made
 
