@@ -7,7 +7,10 @@ import httpx
 
 from runfold.core.errors import RunfoldError
 
-TIMEOUT = httpx.Timeout(15.0)  # the API itself answers within 12 s, whatever behind it is silent
+# The API asks log and tables one after the other, each for as long as `runfold.api.patience` allows: for a keyed submission,
+# eight reads and a command, 52 s. Tests add them up; to do it here would cost each command the import of the API.
+ANSWER_SECONDS = 60.0
+TIMEOUT = httpx.Timeout(15.0, read=ANSWER_SECONDS)
 
 
 class ApiError(RunfoldError):
@@ -21,7 +24,7 @@ class Client:
         self._url = url.rstrip("/")
         try:
             self._http = httpx.Client(base_url=self._url, timeout=TIMEOUT)
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, UnicodeError) as error:
             raise ApiError(f"expected http://host:port or https://… as the API's address, got {url!r}: {error}") from None
         weakref.finalize(self, self._http.close)
 
@@ -37,9 +40,14 @@ class Client:
         except httpx.HTTPError as error:
             advice = "start it (`runfold dev`) or name it with --api"
             raise ApiError(f"the API at {self._url} does not answer ({error}): {advice}") from error
+        except (httpx.InvalidURL, UnicodeError) as error:  # of the address, a run's id, a key, or a text that is none
+            raise ApiError(f"{method} {path!r} cannot be sent to {self._url}: {error}") from None
         if not answer.is_success:
             raise ApiError(f"{method} {path}: {answer.status_code}: {_said(answer)}")
-        return answer.json()
+        try:
+            return answer.json()
+        except ValueError:
+            raise ApiError(f"{method} {path}: {self._url} answers, but not in JSON: expected the API of Runfold there") from None
 
 
 def _said(answer: httpx.Response) -> str:
