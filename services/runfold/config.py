@@ -20,6 +20,7 @@ Seconds = Annotated[float, Field(le=1_000_000_000, allow_inf_nan=False)]  # what
 Brokers = Annotated[str, AfterValidator(legal.brokers)]
 Topic = Annotated[str, AfterValidator(legal.topic)]
 Name = Annotated[str, AfterValidator(legal.name)]
+Host = Annotated[str, AfterValidator(legal.host)]
 Url = Annotated[str, AfterValidator(legal.url)]
 Kafka = Annotated[dict[str, Any], AfterValidator(legal.kafka)]
 
@@ -72,7 +73,7 @@ class Settings(BaseSettings):
     breaker_cap_seconds: Seconds = Field(60.0, gt=0)  # the longest such pause
     prices: str = ""  # path of a JSON price list of your own, beside the shipped one; empty: none
     # the API
-    host: str = "127.0.0.1"  # the address that API and metrics listen on
+    host: Host = "127.0.0.1"  # the address that API and metrics listen on
     port: int = Field(8080, ge=0, le=65535)  # 0: a free one
     max_body_bytes: int = Field(1_000_000, ge=1000)  # of a request
     # the local stack

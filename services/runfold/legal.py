@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,244}")  # Kafka takes 249: <topic>.dead and <topic>.live are topics too
+_HOST = re.compile(r"[^\s/\[\]]+")
 _BROKER = re.compile(r"([A-Za-z_]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s,:/\[\]]+)(:(?P<port>[0-9]{1,5}))?")
 
 OWN_SETTINGS = {
@@ -43,17 +44,17 @@ GUARANTEED = frozenset({
 })  # fmt: skip
 
 
-def topic(name: str) -> str:
-    if not _TOPIC.fullmatch(name) or name in (".", ".."):
+def topic(text: str) -> str:
+    if not _TOPIC.fullmatch(text) or text in (".", ".."):
         raise ValueError("expected a topic's name, 1 to 244 of a-z A-Z 0-9 . _ -")
-    return name
+    return text
 
 
-def name(name: str) -> str:
+def name(text: str) -> str:
     """Of a group, or the first part of a transactional id: Kafka takes any text."""
-    if not name.strip() or not name.isprintable() or len(name) > 249:
+    if not text.strip() or not text.isprintable() or len(text) > 249:
         raise ValueError("expected 1 to 249 printable characters")
-    return name
+    return text
 
 
 def brokers(listed: str) -> str:
@@ -66,6 +67,20 @@ def brokers(listed: str) -> str:
 def _is_broker(text: str) -> bool:
     found = _BROKER.fullmatch(text.strip())
     return found is not None and 1 <= int(found["port"] or 9092) <= 65535
+
+
+def host(text: str) -> str:
+    """To listen on. The system takes an empty one for every address, and stumbles over a label of more than 63 characters."""
+    if not _HOST.fullmatch(text) or not _is_encodable(text):
+        raise ValueError("expected an address or the name of a host, 0.0.0.0 for every address")
+    return text
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        return bool(name.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def url(text: str) -> str:

@@ -25,6 +25,10 @@ BAD = [
         ("BOOTSTRAP", hosts, f"expected host:port[,host:port], got {hosts!r}")
         for hosts in (" ", "a:b", "a:0", "a:65536", "a:1,", "a b:1", "http:///a")
     ),
+    *(
+        ("HOST", host, f"expected an address or the name of a host, 0.0.0.0 for every address, got {host!r}")
+        for host in ("", " ", "[::1]", "http://a", "a..b", "a" * 64)  # the system takes the first for every address
+    ),
     ("MODEL_BASE_URL", "foo", "expected http://host[:port] or https://…, got 'foo'"),
     ("MAVEN_MIRROR", "https://", "expected http://host[:port] or https://…, got 'https://'"),
     ("REGISTRY_URL", "http://a:b", "expected http://host[:port] or https://…, got 'http://a:b'"),
@@ -74,6 +78,11 @@ def test_heartbeats_are_held_to_the_session_that_was_asked_for() -> None:
 @pytest.mark.parametrize("hosts", ["", "a", "a:1, b:2", "[::1]:9092", "SASL_SSL://kafka-1.example:9094,127.0.0.1:1"])
 def test_brokers_as_kafka_s_client_takes_them(hosts: str) -> None:
     assert settings(bootstrap=hosts).bootstrap == hosts
+
+
+@pytest.mark.parametrize("host", ["localhost", "0.0.0.0", "::", "::1", "fe80::1%eth0", "api.example", "bücher.example"])
+def test_hosts_that_can_be_listened_on(host: str) -> None:
+    assert settings(host=host).host == host
 
 
 def test_a_command_says_it_in_one_line_and_ends_with_78() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from runfold.cli.deployment import Deployment
 from runfold.cli.options import settings
 from runfold.cli.upkeep import REVIVALS, Upkeep
 from runfold.core.errors import StackError
+from runfold.local import loopback
 from runfold.local.process import GuardedProcess, how_it_ended
 from runfold.local.progress import silent
 
@@ -33,7 +35,8 @@ class Stage(Deployment):
     """Its workers are stand-ins, its servers are given and never asked."""
 
     def start_worker(self, name: str, app: str, environment: Mapping[str, str] = {}) -> GuardedProcess:
-        return self._spawn(name, ["-c", app], environment)
+        given = {"RUNFOLD_HOST": self.settings.host, **self._metrics(name)}
+        return self._spawn(name, ["-c", app], {**given, **environment})
 
 
 @pytest.fixture
@@ -76,6 +79,27 @@ def test_it_says_once_that_all_partitions_are_owned_and_again_after_a_kill(deplo
     until(lambda: len(looked(workers, said)) == 3)
     assert said[1:] == ["worker-2 was killed by signal 9 (SIGKILL): a new one is started", ready]
     assert deployment.log_of("worker-2").read_text().split() == ["up", "up"], "what the first one said is still there"
+
+
+@pytest.mark.parametrize("host", ["::1", "::"])
+def test_workers_are_asked_at_an_ipv6_address_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setattr("runfold.cli.deployment.create_topic", lambda *_: True)
+    if not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    (port,), said = loopback.choose(tmp_path / "port", [0]), list[str]()
+    chosen = settings(bootstrap="127.0.0.1:1", dsn="postgresql://127.0.0.1:1/none", host=host, metrics_port=port)
+    with Stage(tmp_path, chosen, silent) as made:
+        workers = Upkeep(made, 2, said.append)
+        workers.start("worker-1", STAND_IN, {})
+        until(lambda: looked(workers, said))
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_partitions_that_nobody_owns_are_not_carried(deployment: Stage) -> None:

@@ -14,7 +14,7 @@ from runfold.audit import Auditor, Violation
 from runfold.audit.files import Export, ExportedLog, ExportError
 from runfold.audit.findings import name_of
 from runfold.audit.partition import PartitionAudit, all_checks, readable
-from runfold.cli.options import Bootstrap, Json, Topic, need_bootstrap, settings
+from runfold.cli.options import Bootstrap, Json, Topic, need_bootstrap, refuse_beside_a_file, settings
 from runfold.cli.wiring.topic import codec
 from runfold.config import Settings
 from runfold.core.errors import ConfigError, LogUnavailable, RunfoldError
@@ -52,6 +52,8 @@ def verify_log(
         _check_names(leave_out or [])
         if partitions and not files:
             raise ConfigError("--partitions goes with a file: the topic says itself how many it has; leave it out")
+        if files:
+            refuse_beside_a_file(bootstrap=bootstrap, topic=topic)
         logs = [ExportedLog(file, partitions) for file in files or []]
         auditor = _audit_files(logs, leave_out or []) if logs else _audit_topic(_chosen(bootstrap, topic), leave_out or [])
     except RunfoldError as error:
@@ -88,11 +90,11 @@ def _audit_topic(chosen: Settings, leave_out: Sequence[str]) -> Auditor:
 def _audit_files(logs: Sequence[ExportedLog], leave_out: Sequence[str]) -> Auditor:
     auditor = Auditor({partition: start for log in logs for partition, start in log.starts.items()}, leave_out)
     for log in logs:
-        auditor.take(_some(log))
+        auditor.take(_at_least_one_record(log))
     return auditor
 
 
-def _some(log: ExportedLog) -> Iterator[Delivery]:
+def _at_least_one_record(log: ExportedLog) -> Iterator[Delivery]:
     """All records of a file. None at all prove nothing: it may have been cut, or be of another run."""
     deliveries = log.deliveries()
     if (first := next(deliveries, None)) is None:

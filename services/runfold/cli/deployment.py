@@ -18,6 +18,7 @@ from runfold.config import Settings
 from runfold.core.errors import StackError
 from runfold.local import KafkaJars, LocalStack
 from runfold.local.lock import locked
+from runfold.local.places import absolute, keeping
 from runfold.local.process import GuardedProcess
 from runfold.local.progress import Progress
 from runfold.log.kafka import create_topic
@@ -33,7 +34,7 @@ class Deployment:
     """Context manager: inside the block Kafka and PostgreSQL answer and the topic exists; the rest is started by name."""
 
     def __init__(self, root: Path, chosen: Settings, progress: Progress) -> None:
-        self.root = root.expanduser().resolve()
+        self.root = absolute(root)
         jars = KafkaJars(chosen.cache_dir, chosen.maven_mirror)
         self.stack = LocalStack(self.root, bootstrap=chosen.bootstrap, dsn=chosen.dsn, jars=jars, progress=progress)
         self.settings, self._progress = chosen, progress
@@ -66,7 +67,8 @@ class Deployment:
     def start_api(self, port: int) -> str:
         """The API's URL, once it answers."""
         ready = self.root / "api.url"
-        ready.unlink(missing_ok=True)
+        with keeping(self.root):
+            ready.unlink(missing_ok=True)
         api = self.start("api", "api", "--port", str(port), "--ready-file", str(ready))
         api.wait_until(lambda: ready.exists() and ready.read_text().startswith("http"), START_SECONDS)
         return ready.read_text()
@@ -81,7 +83,8 @@ class Deployment:
     def start_scripted_model(self, script: Script) -> str:
         """A Messages API that answers from a script; its URL."""
         file = self.root / "script.json"
-        file.write_text(json.dumps(script.to_json()))
+        with keeping(self.root):
+            file.write_text(json.dumps(script.to_json()))
         process = self._spawn("model", ["-m", "runfold.testing.fake_api", "--script", str(file)])
         process.wait_until(lambda: "http" in process.log.read_text(), START_SECONDS)
         return process.log.read_text().split()[0]
@@ -118,11 +121,13 @@ class Deployment:
     def _spawn(self, name: str, words: list[str], environment: Mapping[str, str] = {}) -> GuardedProcess:
         log = self.root / f"{name}.log"
         if name not in self._processes:  # what one that was killed has said belongs to the same story
-            log.unlink(missing_ok=True)
+            with keeping(self.root):
+                log.unlink(missing_ok=True)
         self._plans[name] = words, environment
         given = [f"{key}={value}" for key, value in {**self._environment, **environment}.items()]
         command = ["/usr/bin/env", *given, sys.executable, "-P", *words]  # -P: no file of the user's hides a module of ours
-        self._processes[name] = GuardedProcess(command, Path.cwd(), log, signal.SIGTERM, self._lock)
+        with keeping(self.root):
+            self._processes[name] = GuardedProcess(command, Path.cwd(), log, signal.SIGTERM, self._lock)
         return self._processes[name]
 
     def _stop_all(self) -> None:

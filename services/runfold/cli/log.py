@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from runfold.audit.files import ExportedLog
-from runfold.cli.options import Bootstrap, Json, Topic, need_bootstrap, settings
+from runfold.cli.options import Bootstrap, Json, Topic, need_bootstrap, refuse_beside_a_file, settings
 from runfold.cli.wiring.topic import codec
 from runfold.config import Settings
 from runfold.core.errors import RunfoldError
@@ -49,6 +49,8 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Fold a run from the log alone and print its conversation as the model sees it."""
+    if file:
+        refuse_beside_a_file(bootstrap=bootstrap, topic=topic)
     chosen = settings(bootstrap=bootstrap, topic=topic)
     records = _exported(file, run_id) if file else asyncio.run(_records(need_bootstrap(chosen), run_id))
     run = fold(records)

@@ -40,6 +40,12 @@ def _said(problem: ErrorDetails) -> str:
     return f"RUNFOLD_{name.upper()}: {expected}" + ("" if secret else f", got {problem['input']!r}")
 
 
+def refuse_beside_a_file(**given: object) -> None:
+    """Raises `ConfigError` for an option about a topic where a file is read instead."""
+    if names := ", ".join(f"--{name}" for name, value in given.items() if value is not None):
+        raise ConfigError(f"{names} goes with a topic, and a file was given instead of one: leave out either")
+
+
 def need_bootstrap(chosen: Settings) -> Settings:
     if not chosen.bootstrap:
         raise ConfigError("no Kafka given: set RUNFOLD_BOOTSTRAP or --bootstrap (`runfold dev` starts one and prints it)")

@@ -14,6 +14,7 @@ import typer
 
 from runfold.cli.options import Bootstrap, Dsn, Group, Topic, need_bootstrap, need_dsn, settings
 from runfold.core.errors import ConfigError
+from runfold.local.loopback import url
 from runfold.telemetry.logs import speak
 
 log = logging.getLogger("runfold")
@@ -52,9 +53,12 @@ def _absolute(app: str) -> str:
     place, colon, name = app.rpartition(":") if ".py:" in app else (app, "", "")
     if not place.endswith(".py"):
         return app
-    if not Path(place).is_file():
-        raise ConfigError(f"app {app!r}: there is no file {place}")
-    return f"{Path(place).resolve()}{colon}{name}"
+    try:
+        if not Path(place).is_file():
+            raise ConfigError(f"app {app!r}: there is no file {place}")
+        return f"{Path(place).resolve()}{colon}{name}"
+    except OSError as error:
+        raise ConfigError(f"app {app!r}: {place} cannot be read: {error.strerror}") from None
 
 
 def api(
@@ -74,12 +78,19 @@ def api(
     check_log(chosen)
 
     def bound(number: int) -> None:
-        url = f"http://{chosen.host}:{number}"
-        log.info("the API listens on %s", url)
+        address = url(chosen.host, number)
+        log.info("the API listens on %s", address)
         if ready_file is not None:
-            ready_file.write_text(url)
+            _write(ready_file, address)
 
     asyncio.run(serve_api(chosen, bound))
+
+
+def _write(ready_file: Path, address: str) -> None:
+    try:
+        ready_file.write_text(address)
+    except OSError as error:
+        raise ConfigError(f"--ready-file {ready_file} cannot be written: {error.strerror}; give another file") from None
 
 
 def projector(

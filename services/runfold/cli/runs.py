@@ -24,7 +24,7 @@ POLL_SECONDS = 0.3
 WIDE = 1000  # columns: an id that was cut to fit a terminal is of no use
 
 
-def _some(text: str | None) -> str | None:
+def _not_blank(text: str | None) -> str | None:
     if text is not None and not text.strip():
         raise typer.BadParameter(f"expected some text, got {text!r}")
     return text
@@ -43,9 +43,9 @@ out = Console(soft_wrap=True, highlight=False, markup=False, width=WIDE)
 
 
 def submit(
-    text: Annotated[str, typer.Argument(help="What the agent is asked.", callback=_some)],
-    agent: Annotated[str, typer.Option(help="Which agent.", callback=_some)] = "default",
-    model: Annotated[str | None, typer.Option(help="Instead of the agent's own.", callback=_some)] = None,
+    text: Annotated[str, typer.Argument(help="What the agent is asked.", callback=_not_blank)],
+    agent: Annotated[str, typer.Option(help="Which agent.", callback=_not_blank)] = "default",
+    model: Annotated[str | None, typer.Option(help="Instead of the agent's own.", callback=_not_blank)] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Most output tokens of one answer.")] = None,
     token_budget: Annotated[int | None, typer.Option(min=1, help="Tokens the run may spend.")] = None,
     cost_ceiling_usd: Annotated[str | None, typer.Option(help="US dollars the run may cost.")] = None,
@@ -53,7 +53,7 @@ def submit(
     timeout_seconds: Annotated[int | None, typer.Option(min=1, help="From now to the deadline.")] = None,
     progress_timeout_seconds: Annotated[int | None, typer.Option(min=1, help="Longest time without a finished step.")] = None,
     max_steps: Annotated[int | None, typer.Option(min=1, help="Model and tool steps together.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="On whose behalf.", callback=_some)] = None,
+    tenant: Annotated[str | None, typer.Option(help="On whose behalf.", callback=_not_blank)] = None,
     metadata: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; may be repeated.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key again gives the same run.")] = None,
     follow: Annotated[bool, typer.Option("--watch", help="Stay and watch it.")] = False,
@@ -101,8 +101,8 @@ def _labels(given: Iterable[str]) -> dict[str, str]:
 
 def list_runs(
     status: Annotated[str | None, typer.Option(help="Only those with this status.", callback=_status)] = None,
-    agent: Annotated[str | None, typer.Option(help="Only this agent's.", callback=_some)] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.", callback=_some)] = None,
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.", callback=_not_blank)] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.", callback=_not_blank)] = None,
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
     api: Api = DEFAULT_API,
     as_json: Json = False,

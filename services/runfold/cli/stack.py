@@ -17,8 +17,8 @@ from runfold.cli.tailing import Follower
 from runfold.cli.upkeep import Upkeep
 from runfold.config import Settings
 from runfold.core.errors import ConfigError
+from runfold.local import loopback
 from runfold.local.display import shown
-from runfold.local.loopback import listening
 from runfold.log.kafka import check_topic
 from runfold.testing import Script
 
@@ -47,7 +47,7 @@ def dev(
     app: Annotated[str, typer.Option(help="Your agents: file.py:name or package.module:name.")] = DEMO_APP,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     state: Annotated[Path, typer.Option(help="Where data and logs live; the next start finds them.")] = Path(".runfold"),
-    port: Annotated[int, typer.Option(help="Of the API; another one when it is taken.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the API; another one when it is taken.")] = 8080,
     bootstrap: Bootstrap = None,
     dsn: Dsn = None,
 ) -> None:
@@ -59,7 +59,7 @@ def dev(
         with shown(console) as progress:
             deployment = stack.enter_context(Deployment(state, chosen, progress))
         deployment.start_projector()
-        url = deployment.start_api(0 if listening(port) else port)
+        url = deployment.start_api(0 if loopback.listening(port) else port)
         model = _model(deployment)
         upkeep = Upkeep(deployment, check_topic(deployment.settings), console.print)
         for number in range(1, workers + 1):
@@ -93,7 +93,7 @@ def _say_where(deployment: Deployment, url: str) -> None:
     console.print(f"Kafka       export RUNFOLD_BOOTSTRAP={deployment.settings.bootstrap}")
     console.print(f"PostgreSQL  export RUNFOLD_DSN={deployment.settings.dsn}")
     for name, metrics in deployment.metrics_ports.items():
-        console.print(f"metrics     http://{deployment.settings.host}:{metrics}/metrics   ({name})")
+        console.print(f"metrics     {loopback.url(deployment.settings.host, metrics)}/metrics   ({name})")
     console.print(f"logs        {deployment.root}")
 
 

@@ -13,7 +13,7 @@ from runfold.local import loopback
 REVIVALS, WINDOW = 3, 60.0  # as many within so many seconds: then something is wrong with the workers or the machine
 ASK_SECONDS = 1.0
 OWNED = "runfold_partitions_owned "
-HERE = {"0.0.0.0": loopback.HOST, "::": "[::1]"}  # where a process is reached that listens everywhere
+HERE = {"0.0.0.0": loopback.HOST, "::": "::1"}  # where a process is reached that listens everywhere
 
 
 class Upkeep:
@@ -28,13 +28,12 @@ class Upkeep:
 
     def start(self, name: str, app: str, environment: Mapping[str, str]) -> None:
         """A worker that can be asked, on a port of this machine alone where ``RUNFOLD_METRICS_PORT`` gives none."""
-        host, given = self._deployment.settings.host, {}
+        host, port, given = self._deployment.settings.host, 0, {}
         if not self._deployment.settings.metrics_port:
             (port,) = loopback.choose(self._deployment.root / f"{name}.port", [0])
             host, given = loopback.HOST, {"RUNFOLD_HOST": loopback.HOST, "RUNFOLD_METRICS_PORT": str(port)}
         self._deployment.start_worker(name, app, {**environment, **given})
-        at = given.get("RUNFOLD_METRICS_PORT") or self._deployment.metrics_ports[name]
-        self._urls[name] = f"http://{HERE.get(host, host)}:{at}"
+        self._urls[name] = loopback.url(HERE.get(host, host), port or self._deployment.metrics_ports[name])
 
     def look(self) -> None:
         """Raises `StackError` when something else than a worker has ended, a worker of itself, or too many were killed."""

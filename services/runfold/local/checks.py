@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runfold.core.errors import StackError
 from runfold.local import java, postgres
-from runfold.local.jars import LOCKED, SIZE_MB, KafkaJars
+from runfold.local.jars import ELSEWHERE, LOCKED, SIZE_MB, KafkaJars
 from runfold.local.wheels import INSTALL
 
 
@@ -45,7 +45,11 @@ def _postgres() -> str:
 
 
 def _jars(jars: KafkaJars) -> Check:
-    name, missing = "Kafka", jars.missing()
+    name = "Kafka"
+    try:
+        missing = jars.missing()
+    except StackError as error:
+        return Check(name, False, str(error).removesuffix(f": {ELSEWHERE}"), ELSEWHERE)
     if not missing:
         return Check(name, True, f"{len(LOCKED)} jars in {jars.directory}")
     if importlib.util.find_spec("jgo"):

@@ -18,6 +18,7 @@ from runfold.local.progress import Progress, silent
 from runfold.local.wheels import INSTALL
 
 SIZE_MB = 43
+ELSEWHERE = "set RUNFOLD_CACHE_DIR to another directory"
 LOCK = resources.files("runfold.local").joinpath("kafka-jars.lock").read_text("utf-8")
 
 
@@ -48,12 +49,23 @@ class KafkaJars:
 
     @property
     def directory(self) -> Path:
-        """One per lock: another version of Runfold may want other jars."""
-        return self.cache.expanduser().resolve() / f"kafka-{hashlib.sha256(LOCK.encode()).hexdigest()[:12]}"
+        """One per lock: another version of Runfold may want other jars. StackError: `cache` is nowhere."""
+        try:
+            cache = self.cache.expanduser().resolve()
+        except (OSError, RuntimeError) as error:  # the latter of a home that nobody knows
+            raise self._nowhere(self.cache, error) from None
+        return cache / f"kafka-{hashlib.sha256(LOCK.encode()).hexdigest()[:12]}"
+
+    @staticmethod
+    def _nowhere(place: Path, error: Exception) -> StackError:
+        return StackError(f"cannot keep Kafka's jars in {place}: {error}: {ELSEWHERE}")
 
     def missing(self) -> list[Jar]:
-        """What the next `fetch` has to download."""
-        return [jar for jar in LOCKED if not (self.directory / jar.name).exists()]
+        """What the next `fetch` has to download. StackError: nobody can look."""
+        try:
+            return [jar for jar in LOCKED if not (self.directory / jar.name).exists()]
+        except OSError as error:
+            raise self._nowhere(self.directory, error) from error
 
     def fetch(self, progress: Progress = silent) -> list[Path]:
         """All jars in the order of the lock, which is the class path. StackError: cannot be downloaded, or damaged."""
@@ -62,7 +74,7 @@ class KafkaJars:
             self._fetch_missing(progress)
             return [self._checked(jar) for jar in LOCKED]
         except OSError as error:
-            raise StackError(f"cannot keep Kafka's jars in {self.directory}: {error}: set RUNFOLD_CACHE_DIR elsewhere") from error
+            raise self._nowhere(self.directory, error) from error
 
     def _fetch_missing(self, progress: Progress) -> None:
         if missing := self.missing():

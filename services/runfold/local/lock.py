@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runfold.core.errors import StackError
+from runfold.local.guard import PATIENCE
+from runfold.local.places import keeping
 from runfold.local.progress import Progress, silent
 
-LOCK_TIMEOUT = 25.0  # seconds; the processes of a killed owner need a moment to stop
+LOCK_TIMEOUT = PATIENCE + 10.0  # seconds; the processes of a killed owner finish what they do, until their guards kill them
 SAY_AFTER = 1.0  # seconds of waiting that nobody has to be told about
 
 
@@ -20,11 +22,9 @@ def locked(file: Path, progress: Progress = silent) -> Iterator[int]:
     how a start waits for the processes of a killed owner. At the end of the block we ourselves let go of it.
 
     The file says our pid, for those who wait. StackError after `LOCK_TIMEOUT`, or where nothing can be written."""
-    try:
+    with keeping(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise StackError(f"nothing can be kept in {file.parent}: {error}; mend it or choose another directory") from error
     try:
         _wait_for(lock, file.parent, progress)
         os.ftruncate(lock, 0)
@@ -42,10 +42,10 @@ def _wait_for(lock: int, home: Path, progress: Progress) -> None:
                 progress(said, 1, 1)
             return
         if waited >= SAY_AFTER and not said:
-            said = f"waiting for {home}: it is in use by another stack{_owner(lock)}"
+            said = f"waiting for {home}: {_whose(lock, home)}"
             progress(said, 0, 1)
         time.sleep(0.05)
-    raise StackError(f"{home} is in use by another stack{_owner(lock)}: stop it, or choose another directory")
+    raise StackError(f"{home}: {_whose(lock, home)}: stop it, or choose another directory")
 
 
 def _taken(lock: int) -> bool:
@@ -55,7 +55,32 @@ def _taken(lock: int) -> bool:
     return False
 
 
-def _owner(lock: int) -> str:
-    """Who wrote the pid may be gone, and its servers about to stop."""
-    pid = os.pread(lock, 20, 0).decode("ascii", "replace")
-    return f" (pid {pid})" if pid else ""
+def _whose(lock: int, home: Path) -> str:
+    """Who wrote the pid may be gone, and its processes about to end."""
+    owner = os.pread(lock, 20, 0).decode("ascii", "replace")
+    if not owner.isdecimal():
+        return "it is in use by another stack"
+    if _lives(int(owner)):
+        return f"it is in use by another stack (pid {owner})"
+    left = ", ".join(_left(home, os.fstat(lock).st_mtime))
+    return f"the stack that used it (pid {owner}) is gone, what it started is still ending" + (f" ({left})" if left else "")
+
+
+def _left(home: Path, since: float) -> list[str]:
+    """Those processes of the last owner that live: each guard writes whom it guards. An older file may name anybody by now."""
+    found = []
+    for file in sorted(home.glob("*.pid")):
+        with contextlib.suppress(OSError, ValueError):  # it may be gone, or not be one of ours
+            if file.stat().st_mtime >= since and _lives(pid := int(file.read_text())):
+                found.append(f"{file.stem}: pid {pid}")
+    return found
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is somebody else's
+        return True
+    return True

@@ -1,4 +1,4 @@
-"""Ports on this machine: chosen free once, the same ones at the next start."""
+"""Ports on this machine: chosen free once, the same ones at the next start; and the URL of what listens at one."""
 
 import random
 import socket
@@ -11,6 +11,15 @@ HOST = "127.0.0.1"
 # Below the range that systems give to outgoing connections. Inside it a client that keeps trying a port whose server is down can
 # be given that very port, connect to itself and so take it from the server.
 RANGE = range(20_000, 32_000)
+
+
+def url(host: str, port: int) -> str:
+    """Of what listens there; an IPv6 address is put in brackets.
+
+    >>> url("::1", 8080)
+    'http://[::1]:8080'
+    """
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def listening(port: int) -> bool:

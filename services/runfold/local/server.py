@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 
 from runfold.core.errors import StackError
 from runfold.local.lock import locked
+from runfold.local.places import absolute
 from runfold.local.process import GuardedProcess
 from runfold.local.progress import Progress, silent
 
@@ -19,7 +20,7 @@ class Server(ABC):
     title: ClassVar[str]  # for people
 
     def __init__(self, home: Path, port: int = 0, progress: Progress = silent) -> None:
-        self.home, self.port = home.expanduser().resolve(), port
+        self.home, self.port = absolute(home), port
         self.log = self.home / f"{self.name}.log"
         self._wanted_port, self._progress = port, progress
         self._process: GuardedProcess | None = None
