@@ -82,6 +82,19 @@ def _await_refusal(port: int) -> None:
             socket.create_connection(("127.0.0.1", port), 1).close()
 
 
+async def test_nothing_listens_any_more_when_its_port_cannot_be_told() -> None:
+    ports: list[int] = []
+
+    def bound(port: int) -> None:
+        ports.append(port)
+        raise ConfigError("nobody can be told")
+
+    with pytest.raises(ConfigError, match="nobody can be told"):
+        await server.serve(_app(MemoryBroker()), "127.0.0.1", 0, on_bound=bound)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", *ports)
+
+
 async def test_an_address_that_is_taken_is_a_clear_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -34,7 +34,7 @@ async def serve(
     """
     listener = _listen(host, port)
     server = _Server(_config(app), on_bound)
-    with _until(stop, server):
+    with listener, _until(stop, server):  # the server closes it only once it has started
         await server.serve(sockets=[listener])
 
 
