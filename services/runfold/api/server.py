@@ -29,12 +29,12 @@ async def serve(
 ) -> None:
     """Serve ``app`` until ``stop`` is set, or, without one, until SIGINT or SIGTERM; then finish what is under way (10 s).
 
-    ``port`` 0 takes a free one. ``on_bound`` is told the port once connections are accepted. Do not cancel it: set ``stop``.
-    Raises `ConfigError` when the address cannot be had.
+    ``port`` 0 takes a free one. ``on_bound`` is told the port once connections are accepted; what it raises ends this.
+    Do not cancel it: set ``stop``. Raises `ConfigError` when the address cannot be had.
     """
     listener = _listen(host, port)
     server = _Server(_config(app), on_bound)
-    with listener, _until(stop, server):  # the server closes it only once it has started
+    with _until(stop, server):
         await server.serve(sockets=[listener])
 
 
@@ -68,7 +68,12 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if sockets and self._on_bound is not None:
-            self._on_bound(sockets[0].getsockname()[1])
+            try:
+                self._on_bound(sockets[0].getsockname()[1])
+            except BaseException:
+                for listening in self.servers:
+                    listening.close()  # nobody else does before the end of a start
+                raise
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
