@@ -111,6 +111,12 @@ def test_what_cannot_be_kept_names_the_directory(tmp_path: Path) -> None:
         tmp_path.write_text("")
 
 
+def test_a_port_that_cannot_be_remembered_names_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "worker-1.port").mkdir()
+    with pytest.raises(StackError, match=f"nothing can be kept in {tmp_path}: "):
+        loopback.choose(tmp_path / "worker-1.port", [0])
+
+
 def test_a_home_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert absolute(Path("~/state")) == tmp_path.resolve() / "state"

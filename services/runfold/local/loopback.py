@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runfold.core.errors import StackError
+from runfold.local.places import keeping
 
 HOST = "127.0.0.1"
 # Below the range that systems give to outgoing connections. Inside it a client that keeps trying a port whose server is down can
@@ -30,12 +31,13 @@ def listening(port: int) -> bool:
 def choose(remembered: Path, wanted: Sequence[int]) -> list[int]:
     """One port per entry of `wanted`: that one; for 0 the one of the last start, kept in the file `remembered`, or a free one.
 
-    StackError if a port that is not 0 is taken; a remembered one that is taken is replaced."""
-    before = [int(port) for port in remembered.read_text().split()] if remembered.exists() else [0] * len(wanted)
-    chosen: list[int] = []
-    for port, last in zip(wanted, before, strict=True):
-        chosen.append(_given(port) if port else _free(last, chosen))
-    remembered.write_text(" ".join(map(str, chosen)))
+    StackError if a port that is not 0 is taken, or `remembered` cannot be kept; a remembered one that is taken is replaced."""
+    with keeping(remembered.parent):
+        before = [int(port) for port in remembered.read_text().split()] if remembered.exists() else [0] * len(wanted)
+        chosen: list[int] = []
+        for port, last in zip(wanted, before, strict=True):
+            chosen.append(_given(port) if port else _free(last, chosen))
+        remembered.write_text(" ".join(map(str, chosen)))
     return chosen
 
 
