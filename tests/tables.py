@@ -3,7 +3,7 @@
 `assert_tables_equal_fold` is for any test that has a log and a database that a projector has brought level with it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -18,10 +18,14 @@ from runfold.core.events import (
     ModelStepCompleted,
     ModelStepFailed,
     ModelStepStarted,
+    Problem,
     Record,
+    RunFinished,
+    RunSnapshotted,
     ToolStatus,
     ToolStepFinished,
     ToolStepStarted,
+    Unreadable,
     Usage,
 )
 from runfold.core.run import Run
@@ -35,7 +39,12 @@ _TOKENS = ("input_tokens", "output_tokens", "cache_write_5m_tokens", "cache_writ
 
 def dump(dsn: str, schema: str = "public") -> Tables:
     """Every row of every table that the log determines, in the order of its key; all columns, but `updated_at`."""
-    keys = {"run": "id", "run_step": "run_id, seq", "projection_offset": "topic, partition"}
+    keys = {
+        "run": "id",
+        "run_step": "run_id, seq",
+        "projection_offset": "topic, partition",
+        "unreadable_record": "partition, record_offset",
+    }
     with psycopg.connect(dsn, row_factory=dict_row) as connection:
         return {table: _rows(connection, schema, table, key) for table, key in keys.items()}
 
@@ -51,7 +60,16 @@ def assert_tables_equal_fold(dsn: str, logs: Sequence[Iterable[Delivery]], schem
     found = dump(dsn, schema)
     assert [_comparable(row) for row in found["run"]] == sorted(runs.values(), key=lambda row: row["id"])
     assert [_comparable(row) for row in found["run_step"]] == [steps[key] for key in sorted(steps)]
+    places = [(row["partition"], row["record_offset"], row["problem"], row["detail"]) for row in found["unreadable_record"]]
+    assert places == sorted(_unreadable(logs)), "what could not be read"
     _assert_sums(found, answers)
+
+
+def _unreadable(logs: Sequence[Iterable[Delivery]]) -> Iterator[tuple[int, int, str, str]]:
+    for log in logs:
+        for delivery in log:
+            if isinstance(delivery, Unreadable):
+                yield delivery.partition, delivery.offset, delivery.problem.value, delivery.detail[:500].replace("\0", "\ufffd")
 
 
 def _assert_sums(found: Tables, answers: list[ModelStepCompleted]) -> None:
@@ -75,18 +93,31 @@ def _expected(logs: Sequence[Iterable[Delivery]]) -> tuple[dict[str, Row], dict[
     steps: dict[tuple[str, int], Row] = {}
     answers: list[ModelStepCompleted] = []
     for log in logs:
-        shard, worker = Shard(-1), None
+        shard, worker, waiting = Shard(-1), None, dict[str, Row]()
         for record in log:
             if not isinstance(record, Record):
+                _wait(record, shard, waiting, runs)
                 continue
             if isinstance(record.event, LeaseAcquired):
                 worker = record.event.worker
             if isinstance(run := shard.apply(record), Run):
-                runs[run.id] = _run_row(run)
+                if isinstance(record.event, RunFinished | RunSnapshotted):
+                    waiting.pop(run.id, None)
+                runs[run.id] = _run_row(run) | waiting.get(run.id, {})
                 _step_row(steps, record, run, worker)
                 if isinstance(record.event, ModelStepCompleted):
                     answers.append(record.event)
     return runs, steps, answers
+
+
+def _wait(unreadable: Unreadable, shard: Shard, waiting: dict[str, Row], runs: dict[str, Row]) -> None:
+    """For a newer version, where an open run lacks what only that can read."""
+    run = shard.runs.get((unreadable.key or b"").decode("ascii", "replace"))
+    if run is not None and unreadable.problem is Problem.UNKNOWN_SCHEMA:
+        place = f"{unreadable.partition}/{unreadable.offset}"
+        detail = f"the record at {place} is for a newer version to read: {unreadable.detail}"
+        waiting[run.id] = {"status": "SUSPENDED", "reason": "NEEDS_NEWER_VERSION", "detail": detail}
+        runs[run.id] |= waiting[run.id]
 
 
 def _run_row(run: Run) -> Row:

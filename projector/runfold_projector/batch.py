@@ -1,14 +1,15 @@
 """What one transaction writes: the rows of many records, each row once, and how far they bring each partition. Pure."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from runfold.core.events import Delivery, Problem, Record, RunRequested, RunSnapshotted
+from runfold.core.events import Problem, Record, RunRequested, RunSnapshotted, Unreadable
 from runfold.core.run import Run
 from runfold.core.shard import Ignored
 from runfold_projector.projection import project
-from runfold_projector.rows import RunRow, RunState, StepEnd, StepStart
+from runfold_projector.rows import RunRow, RunState, StepEnd, StepStart, UnreadableRow
 
 StepKey = tuple[str, int]
 
@@ -23,6 +24,7 @@ class Position:
     lease_worker: str | None = None
     last_record_at: datetime | None = None
     low: int | None = None  # where a fold must begin to know all runs that are open in the tables; None: there are none
+    waiting: Sequence[str] = ()  # ids of runs that a build which wrote the tables could not follow
 
 
 @dataclass(slots=True)
@@ -36,19 +38,29 @@ class Batch:
     moves: list[tuple[Position, Position]] = field(default_factory=list)  # of a partition each: from, to
     records: int = 0
     ignored: Counter[Ignored] = field(default_factory=Counter)
-    unreadable: Counter[Problem] = field(default_factory=Counter)
+    unreadable: list[UnreadableRow] = field(default_factory=list)
 
-    def add(self, delivery: Delivery, outcome: Run | Ignored | Problem, worker: str | None) -> None:
-        """Take up what the fold made of ``delivery``: the run as it is now, or why none changed. ``worker`` holds the lease."""
+    def add(self, record: Record, outcome: Run | Ignored, worker: str | None) -> None:
+        """Take up what the fold made of ``record``: the run as it is now, or why none changed. ``worker`` holds the lease."""
         self.records += 1
-        match outcome:
-            case Run():
-                assert isinstance(delivery, Record)
-                self._put(delivery, outcome, worker)
-            case Ignored():
-                self.ignored[outcome] += 1
-            case Problem():
-                self.unreadable[outcome] += 1
+        if isinstance(outcome, Run):
+            self._put(record, outcome, worker)
+        else:
+            self.ignored[outcome] += 1
+
+    def leave_out(self, delivery: Unreadable) -> None:
+        """Take up that a record could not be read."""
+        self.records += 1
+        self.unreadable.append(UnreadableRow.of(delivery))
+
+    def show(self, run: Run) -> None:
+        """Take up where an open run stands, without a record of its own."""
+        self.runs[run.id] = run
+
+    @property
+    def problems(self) -> Counter[Problem]:
+        """How many records could not be read, and why."""
+        return Counter(row.problem for row in self.unreadable)
 
     def _put(self, record: Record, run: Run, worker: str | None) -> None:
         self.runs[run.id] = run
@@ -81,4 +93,4 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        return len(self.runs) + len(self.starts.keys() | self.ends.keys())
+        return len(self.runs) + len(self.starts.keys() | self.ends.keys()) + len(self.unreadable)

@@ -2,9 +2,13 @@
 
 The fold begins at `low`, before the position of the tables, and runs up to that position without writing anything: so it knows
 the open runs and the ones that ended lately. From the position on it fills batches.
+
+What it cannot read makes a row of its own. A run that lacks a record which a newer version can read is shown as waiting for that
+version, as long as this build is the one that shows it.
 """
 
-from runfold.core.events import Delivery, LeaseAcquired, Problem, Record
+from runfold.core.events import Delivery, LeaseAcquired, Record, Unreadable
+from runfold.core.gaps import Gaps, run_of
 from runfold.core.run import Run
 from runfold.core.shard import OVERLAP, Ignored, Shard
 from runfold_projector.batch import Batch, Position
@@ -17,6 +21,7 @@ class Partition:
     def __init__(self, stored: Position) -> None:
         self._stored = stored  # what the tables say, and will say once the batches filled so far are written
         self._shard = Shard(stored.partition)
+        self._gaps = Gaps(self._shard)
         self._at = 0  # broker ms of the last delivery
         overlap = max(0, stored.next_offset - OVERLAP)
         self.low = overlap if stored.low is None else min(stored.low, overlap)  # where reading must start
@@ -28,14 +33,22 @@ class Partition:
         """Fold ``delivery``; what it changes goes into ``batch``, unless the tables have it. What came before is passed over."""
         if delivery.offset < self._shard.next_offset:
             return
-        outcome = self._fold(delivery)
-        if delivery.offset >= self._stored.next_offset:
-            batch.add(delivery, outcome, self._worker)
+        is_new = delivery.offset >= self._stored.next_offset
+        self._at = delivery.timestamp
+        if isinstance(delivery, Unreadable):
+            self._leave_out(delivery, batch if is_new else Batch())
+        else:
+            outcome = self._fold(delivery)
+            if is_new:
+                batch.add(delivery, outcome, self._worker)
 
     def close(self, batch: Batch) -> None:
         """Say in ``batch`` how far it brings this partition, if at all: what comes next goes into the next batch."""
         if self._shard.next_offset <= self._stored.next_offset:
             return
+        for id_ in self._stored.waiting:  # for the version that this build may be
+            if (run := self._shard.runs.get(id_)) is not None:
+                batch.show(self._gaps.shown(run))
         reached = Position(
             partition=self._stored.partition,
             next_offset=self._shard.next_offset,
@@ -46,12 +59,17 @@ class Partition:
         batch.moves.append((self._stored, reached))
         self._stored = reached
 
-    def _fold(self, delivery: Delivery) -> Run | Ignored | Problem:
-        self._at = delivery.timestamp
-        if isinstance(delivery, Record):
-            return self._shard.apply(delivery)
+    def _fold(self, record: Record) -> Run | Ignored:
+        outcome = self._shard.apply(record)
+        self._gaps.read(record, outcome)
+        return self._gaps.shown(outcome) if isinstance(outcome, Run) else outcome
+
+    def _leave_out(self, delivery: Unreadable, batch: Batch) -> None:
         self._shard.next_offset = delivery.offset + 1
-        return delivery.problem
+        batch.leave_out(delivery)
+        self._gaps.left_out(delivery)
+        if (run := self._shard.runs.get(run_of(delivery))) is not None and run.id in self._gaps.parked:
+            batch.show(self._gaps.shown(run))
 
     @property
     def _worker(self) -> str | None:

@@ -10,8 +10,10 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from runfold.core.events import OnBudget, Reason, SideEffect, Status
+from runfold.core.events import OnBudget, Problem, Reason, SideEffect, Status, Unreadable
+from runfold.core.gaps import run_of
 from runfold.core.run import Run
+from runfold.core.run_ids import is_run_id
 from runfold_projector.values import counted, moment, named, optional, stored, tokens
 
 
@@ -187,6 +189,43 @@ class StepEnd:
     error_message: str | None = None
     http_status: int | None = None
     request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableRow:
+    """A record that could not be read. Its value is not kept: the log has it, and the dead-letter topic a copy."""
+
+    partition: int
+    record_offset: int
+    recorded_at: datetime
+    key: str | None
+    run_id: str | None
+    record_type: str | None
+    from_owner: bool
+    value_bytes: int | None
+    problem: Problem
+    detail: str
+
+    @classmethod
+    def of(cls, delivery: Unreadable) -> "UnreadableRow":
+        run_id = run_of(delivery)
+        return cls(
+            partition=delivery.partition,
+            record_offset=delivery.offset,
+            recorded_at=moment(delivery.timestamp),
+            key=_text(delivery.key),
+            run_id=run_id if is_run_id(run_id) else None,
+            record_type=_text(delivery.type_header),
+            from_owner=delivery.from_owner,
+            value_bytes=None if delivery.value is None else len(delivery.value),
+            problem=delivery.problem,
+            detail=named(delivery.detail),
+        )
+
+
+def _text(of: bytes | None) -> str | None:
+    """The beginning of what may be anything."""
+    return None if of is None else named(of[:500].decode("utf-8", "replace"))
 
 
 def _moment(ms: int | None) -> datetime | None:

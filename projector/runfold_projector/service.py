@@ -95,7 +95,7 @@ class Projector:
         self._observer.written(batch.records, batch.rows, time.monotonic() - began)
         for why, records in batch.ignored.items():
             self._observer.ignored(why, records)
-        for problem, records in batch.unreadable.items():
+        for problem, records in batch.problems.items():
             self._observer.unreadable(problem, records)
         self._delay = FIRST_DELAY
 

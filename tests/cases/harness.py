@@ -187,6 +187,10 @@ class Scene(FollowedLog):
         await self.until(f"somebody at {place!r}", lambda: place in self.world.held, seconds)
         return self.world.held[place]
 
+    async def at_last(self, run_id: str, kind: str) -> None:
+        """Wait until the last record of a run, as far as the test has read, is of this type."""
+        await self.until(f"{kind} as the last record of {run_id}", lambda: self.kinds(run_id)[-1:] == [kind])
+
     async def ended(self, *run_ids: str, seconds: float = PATIENCE) -> None:
         """Wait until these runs have ended."""
         await self.until(f"{len(run_ids)} runs to end", lambda: not set(run_ids) - self.finished, seconds)

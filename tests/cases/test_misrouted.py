@@ -56,6 +56,7 @@ async def test_a_record_in_the_wrong_place_or_under_the_wrong_key_is_kept_aside(
     house.world.hold("effect a")
     run_id = await house.post(f"K07 {uuid4()}")
     await house.held("effect a")
+    await house.at_last(run_id, "ToolStepStarted")
     home = house.partition_of(run_id)
     elsewhere, before, leases = (home + 1) % PARTITIONS, len(house.records(run_id)), house.leases()
     cancel = RunCancelRequested(run_id=run_id, command_id=str(uuid4()), requested_by="a client that hashes differently")

@@ -43,6 +43,7 @@ async def test_an_older_worker_leaves_the_run_to_the_next_newer_one(house: Scene
     house.world.hold("effect a")
     run_id = await house.post(f"K02 {uuid4()}")
     await house.held("effect a")
+    await house.at_last(run_id, "ToolStepStarted")
     await house.until("the answer that only a newer version can read", lambda: unknown(house))
     house.processes.kill_machine("worker-new")
     before, answer = house.kinds(run_id), unknown(house)
@@ -55,7 +56,11 @@ async def test_an_older_worker_leaves_the_run_to_the_next_newer_one(house: Scene
     await house.read()
     assert (house.kinds(run_id), unknown(house)) == (before, answer), "K02.1: not with half the state"
     assert await asyncio.to_thread(dead_letters, house.settings, 1) == [], "K02.1: nor as poison"
-    assert (await house.ask("GET", f"/api/runs/{run_id}")).status_code == 200
+    await house.projected()
+    shown = (await house.ask("GET", f"/api/runs/{run_id}")).json()
+    assert (shown["status"], shown["reason"]) == ("SUSPENDED", "NEEDS_NEWER_VERSION"), "K02.1: visibly, also to people"
+    refused = await house.ask("POST", f"/api/runs/{run_id}/resume")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "needs_newer_version")
     await house.check(*others)
 
     await house.processes.stop("worker-old")

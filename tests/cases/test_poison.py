@@ -182,7 +182,7 @@ async def test_the_owners_own_record_on_a_real_broker(house: Scene) -> None:
     run_id = await house.post(f"K01 {uuid4()}")
     await house.held("effect a")
     _, offset = await house.put(0, run_id.encode(), GOOD[:-1], b"ToolStepFinished", lane=b"an owner of old:7")
-    await house.until("the run to be suspended", lambda: house.kinds(run_id)[-1:] == ["RunSuspended"])
+    await house.at_last(run_id, "RunSuspended")
     await house.projected()
     row = (await house.rows())[run_id]
     assert (row["status"], row["reason"]) == ("SUSPENDED", "UNREADABLE_RECORD")

@@ -73,7 +73,8 @@ async def test_a_run_without_its_beginning_is_set_aside_and_nothing_is_asked_for
     house.world.hold("effect a")
     suspended, running = await house.post(f"suspended {uuid4()}"), await house.post(f"running {uuid4()}")
     await house.held("effect a")
-    await house.until("the run to be suspended", lambda: house.kinds(suspended)[-1:] == ["RunSuspended"])
+    await house.at_last(running, "ToolStepStarted")
+    await house.at_last(suspended, "RunSuspended")
     await house.projected()
     began, hits = house.run(running).first_offset, {one: house.hits(one) for one in (suspended, running)}
     left = house.records(running)[-1].offset

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from runfold.core.errors import LogUnavailable, RunfoldError, TopicMismatch
-from runfold.core.events import Problem, RunCancelRequested
+from runfold.core.events import Problem, Record, RunCancelRequested
 from runfold.core.shard import Ignored
 from runfold.local import Postgres
 from runfold_projector.service import Projector
@@ -320,6 +320,26 @@ def test_an_open_run_whose_beginning_is_gone_says_so_when_an_owner_comes_that_ca
         topic.publish()
         wait_until_level(topic, dsn)
         assert stated(dsn, gone.id)[0] == "SUCCEEDED", "its new owner was the old one, with all in memory"
+
+
+def test_k02_a_run_waits_for_a_newer_version_until_one_shows_it(dsn: str) -> None:
+    """Also when the newer one finds no record of the run that the tables do not know."""
+    log = leased()
+    run = log.request("newer").start()
+    key = run.id.encode()
+    log.unreadable(Problem.UNKNOWN_SCHEMA, key=key)
+    project_all(Topic(log), dsn)
+    assert stated(dsn, run.id) == ("SUSPENDED", "NEEDS_NEWER_VERSION")
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("select record_offset, run_id::text, problem from unreadable_record").fetchall()
+    assert rows == [(log.next_offset - 1, run.id, "UNKNOWN_SCHEMA")]
+
+    place = log.deliveries[-1].offset
+    read = Record(RunCancelRequested(run_id=run.id, command_id="c", requested_by="test"), 0, place, log.deliveries[-1].timestamp)
+    log.deliveries[-1] = read  # as the next version reads it
+    log.lease("worker-B")
+    project_all(Topic(log), dsn)
+    assert stated(dsn, run.id) == ("RUNNING", None)
 
 
 def stated(dsn: str, run_id: str) -> tuple[str, str | None]:

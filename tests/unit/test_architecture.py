@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(path for root in ("services", "projector") for path in (ROOT / root).rglob("*.py") if path.stat().st_size)
 CORE = sorted((ROOT / "services" / "runfold" / "core").glob("*.py"))
-STANDARD = ("collections", "dataclasses", "decimal", "enum", "functools", "hashlib", "json", "math", "types", "typing")
+STANDARD = ("collections", "dataclasses", "decimal", "enum", "functools", "hashlib", "json", "math", "re", "types", "typing")
 PURE = {*STANDARD, "runfold.core"}
 
 

@@ -1,12 +1,12 @@
-"""What becomes of runs whose records cannot all be read (`runfold.worker.gaps`)."""
+"""What becomes of runs whose records cannot all be read (`runfold.core.gaps`)."""
 
 from uuid import uuid4
 
 import pytest
 
 from runfold.core.events import Delivery, Problem, Reason, Record, RunFinished, RunSuspended, Status, Unreadable, Usage
+from runfold.core.gaps import MOST_REQUESTS, Gaps
 from runfold.core.shard import OVERLAP, Shard
-from runfold.worker.gaps import MOST_REQUESTS, Gaps
 from tests.logs import RunScript, ScriptedLog
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from runfold.core.events import Delivery, Limits, Problem, Reason, Status, ToolStatus, Usage
+from runfold.core.events import Delivery, Limits, Problem, Reason, Status, ToolStatus, Unreadable, Usage
 from runfold.core.shard import OVERLAP, Ignored
 from runfold_projector.batch import Batch, Position
 from runfold_projector.partition import Partition
-from runfold_projector.rows import RunRow, RunState, StepEnd, StepStart, StepStatus
+from runfold_projector.rows import RunRow, RunState, StepEnd, StepStart, StepStatus, UnreadableRow
 from runfold_projector.store.sql import SQL, named_statements
 from runfold_projector.values import moment, named, stored, tokens
 from tests.logs import NOON, RunScript, ScriptedLog, run_id
@@ -115,8 +115,75 @@ def test_k09_what_cannot_be_read_is_counted_and_passed_over() -> None:
     log.unreadable(Problem.NULL_VALUE, key=run_id(404).encode())
     run.call_model().say().finish()
     batch = project(log.deliveries)
-    assert batch.unreadable == {Problem.NULL_VALUE: 2}
+    assert batch.problems == {Problem.NULL_VALUE: 2}
     assert batch.runs[run.id].status is Status.SUCCEEDED
+
+
+def test_k01_what_cannot_be_read_has_a_row_that_says_where_and_why() -> None:
+    log = leased()
+    key = b"no \xff utf-8\0" + b"x" * 1000
+    log.deliveries.append(Unreadable(0, 7, NOON, key, b"?!", Problem.NO_KEY, "d" * 1000, b"Foo", from_owner=True))
+    (row,) = project(log.deliveries).unreadable
+    assert row.key is not None
+    assert (row.key[:12], len(row.key)) == ("no \ufffd utf-8\ufffdx", 500)
+    assert (row.partition, row.record_offset, row.recorded_at, row.run_id) == (0, 7, moment(NOON), None)
+    assert (row.record_type, row.from_owner, row.value_bytes, row.problem) == ("Foo", True, 2, Problem.NO_KEY)
+    assert len(row.detail) == 500
+
+
+# ---- K02: what a newer version can read
+
+
+def newer(log: ScriptedLog, run: RunScript) -> None:
+    """The next record of ``run`` is one that this build cannot read."""
+    log.unreadable(Problem.UNKNOWN_SCHEMA, key=run.id.encode())
+
+
+def shown(batch: Batch, run: RunScript) -> tuple[Status, Reason | None]:
+    return batch.runs[run.id].status, batch.runs[run.id].reason
+
+
+PARKED = Status.SUSPENDED, Reason.NEEDS_NEWER_VERSION
+
+
+def test_k02_a_run_with_a_record_of_a_newer_version_says_that_it_waits_for_it() -> None:
+    log = leased()
+    run, other = log.request().start(), log.request().start()
+    newer(log, run)
+    batch = project(log.deliveries)
+    assert shown(batch, run) == PARKED
+    assert batch.runs[run.id].detail.startswith("the record at 0/5 is for a newer version to read")
+    assert shown(batch, other) == (Status.RUNNING, None)
+    run.call_model()  # by a newer worker
+    assert shown(project(log.deliveries), run) == PARKED, "it lacks a record still"
+    run.say().finish()
+    assert shown(project(log.deliveries), run)[0] is Status.SUCCEEDED, "the end is the end"
+
+
+def test_k02_a_restart_forgets_no_run_that_waits() -> None:
+    log = leased()
+    run = log.request().start()
+    newer(log, run)
+    (_, stored_position) = project(log.deliveries).moves[0]
+    run.call_model()
+    assert shown(project(log.deliveries, replace(stored_position, low=run.run.first_offset)), run) == PARKED
+
+
+def test_k02_a_version_that_can_read_it_says_how_the_run_stands() -> None:
+    log = leased()
+    run = log.request().start()
+    run.call_model()
+    (_, reached) = project(log.deliveries).moves[0]
+    log.lease("worker-B")
+    batch = project(log.deliveries, replace(reached, low=run.run.first_offset, waiting=(run.id,)))
+    assert shown(batch, run) == (Status.RUNNING, None)
+
+
+def test_k02_a_command_that_no_version_may_ever_read_makes_no_run() -> None:
+    log = leased()
+    log.unreadable(Problem.UNKNOWN_SCHEMA, key=run_id(404).encode())
+    batch = project(log.deliveries)
+    assert (batch.runs, len(batch.unreadable)) == ({}, 1)
 
 
 @pytest.mark.parametrize("when", ["before the start", "in mid-run", "after the end"])
@@ -247,7 +314,7 @@ def test_a_batch_of_records_that_change_nothing_moves_the_partition_all_the_same
     log = leased()
     log.unreadable()
     batch = project(log.deliveries)
-    assert (batch.rows, [after.next_offset for _, after in batch.moves]) == (0, [2])
+    assert (batch.rows, [after.next_offset for _, after in batch.moves]) == (1, [2]), "one says that it could not be read"
 
 
 def test_one_record_after_the_other_makes_the_same_moves_as_all_at_once() -> None:
@@ -274,11 +341,12 @@ def test_one_record_after_the_other_makes_the_same_moves_as_all_at_once() -> Non
         ("start_steps", (StepStart,)),
         ("end_steps", (StepEnd,)),
         ("move", (Position,)),
+        ("insert_unreadable", (UnreadableRow,)),
     ],
 )
 def test_every_field_of_a_row_is_taken_by_its_statement(statement: str, rows: tuple[type[Any], ...]) -> None:
     (taken,) = re.findall(r"json_to_recordset\(%\(rows\)s\) as new \((.*?)\n\)", SQL[statement], re.DOTALL)
-    names = {field.name for row in rows for field in fields(row)} - {"low"}
+    names = {field.name for row in rows for field in fields(row)} - {"low", "waiting"}
     assert {column.split()[0] for column in taken.split(",")} - {"found"} == names
 
 

@@ -2,14 +2,18 @@
 -- JSON array of objects, and says which fields it takes and of which type.
 
 -- name: positions
--- low: where a fold must begin to know all open runs of the partition.
+-- low: where a fold must begin to know all open runs of the partition. waiting: for a newer version than that which wrote the tables.
 select
     o.partition,
     o.next_offset,
     o.lease_epoch,
     o.lease_worker,
     o.last_record_at,
-    (select min(r.fold_from) from run r where r.partition = o.partition and r.finished_at is null) as low
+    (select min(r.fold_from) from run r where r.partition = o.partition and r.finished_at is null) as low,
+    array(
+        select r.id::text from run r
+        where r.partition = o.partition and r.finished_at is null and r.reason = 'NEEDS_NEWER_VERSION'
+    ) as waiting
 from projection_offset o
 where o.topic = %(topic)s
 order by o.partition;
@@ -61,7 +65,8 @@ select * from json_to_recordset(%(rows)s) as new (
 on conflict (id) do nothing;
 
 -- name: update_runs
--- Never back, never after the end. A run that was taken for lost is not, once its owner has written of it; commands, which are no
+-- Never back, never after the end; that a run waits for a newer version is no record of its own, nor that it does so no more. A run
+-- that was taken for lost is not, once its owner has written of it; commands, which are no
 -- progress, anybody may write.
 update run
 set
@@ -105,7 +110,10 @@ from json_to_recordset(%(rows)s) as new (
 where
     run.id = new.id
     and run.first_offset = new.first_offset
-    and (run.last_offset, run.fold_from) < (new.last_offset, new.fold_from)
+    and (
+        (run.last_offset, run.fold_from) < (new.last_offset, new.fold_from)
+        or 'NEEDS_NEWER_VERSION' in (run.reason, new.reason)
+    )
     and run.finished_at is null
     and (run.reason is distinct from 'HISTORY_LOST' or run.last_progress_at < new.last_progress_at);
 
@@ -218,6 +226,16 @@ where
     run_step.run_id = new.run_id
     and run_step.seq = new.seq
     and run_step.last_offset < new.finished_offset;
+
+-- name: insert_unreadable
+insert into unreadable_record (
+    partition, record_offset, recorded_at, key, run_id, record_type, from_owner, value_bytes, problem, detail
+)
+select * from json_to_recordset(%(rows)s) as new (
+    partition int, record_offset bigint, recorded_at timestamptz, key text, run_id uuid, record_type text, from_owner boolean,
+    value_bytes bigint, problem text, detail text
+)
+on conflict do nothing;
 
 -- name: run
 select * from run where id = %(id)s;

@@ -9,7 +9,7 @@ import psycopg
 
 from runfold.core.errors import ConfigError
 from runfold_projector.batch import Batch, Position
-from runfold_projector.rows import RunRow, RunState, StepEnd, StepStart
+from runfold_projector.rows import RunRow, RunState, StepEnd, StepStart, UnreadableRow
 from runfold_projector.store.errors import Overtaken, translated
 from runfold_projector.store.migrating import migrate_session
 from runfold_projector.store.session import Row, connect
@@ -66,7 +66,7 @@ class Writer:
         """All of ``batch`` in one transaction, or nothing. Raises `Overtaken` when a partition stands elsewhere by now.
 
         1. Move the partitions: whoever else does so waits here, and then finds them elsewhere.
-        2. Write the runs, the new ones first. 3. Write the steps, starts before ends.
+        2. Write the runs, the new ones first. 3. Write the steps, starts before ends. 4. Write what could not be read.
         """
         with translated("writing a batch"), self._connection.transaction():
             with self._connection.pipeline():
@@ -76,6 +76,7 @@ class Writer:
                 self._put("update_runs", [record(state) for state in batch.run_states])
                 self._put("start_steps", [record(start) for start in batch.starts.values()])
                 self._put("end_steps", [record(end) for end in batch.ends.values()])
+                self._put("insert_unreadable", [record(row) for row in batch.unreadable])
             if moved is None or moved.rowcount != len(batch.moves):
                 raise Overtaken("another projector moved the tables on: this one gives way")
         self._spoke = time.monotonic()
@@ -103,6 +104,6 @@ class Writer:
         self._connection.close()
 
 
-def record(row: RunRow | RunState | StepStart | StepEnd | Position) -> Row:
+def record(row: RunRow | RunState | StepStart | StepEnd | UnreadableRow | Position) -> Row:
     """A row as an object of JSON, but for times and amounts."""
     return {name: getattr(row, name) for name in row.__dataclass_fields__}

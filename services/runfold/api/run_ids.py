@@ -1,19 +1,10 @@
-"""How a run id is spelled. Only one spelling exists: another would have another Kafka key, and another partition."""
-
-import re
+"""A run id in a request."""
 
 from pydantic_core import PydanticCustomError
 
-from runfold.log.wire import RUN_ID_PATTERN as PATTERN
+from runfold.core.run_ids import PATTERN, is_run_id
 
 __all__ = ["PATTERN", "canonical", "is_run_id"]
-
-_RUN_ID = re.compile(PATTERN).fullmatch
-
-
-def is_run_id(text: str) -> bool:
-    """Whether ``text`` is a UUID in canonical lower-case spelling."""
-    return _RUN_ID(text) is not None
 
 
 def canonical(text: str) -> str:

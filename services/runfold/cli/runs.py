@@ -214,8 +214,8 @@ def run_line(run: dict[str, Any]) -> str:
 def _way_on(run: dict[str, Any]) -> str:
     """The command that resumes a suspended run; at a limit, with the option that raises it."""
     match run.get("reason"):
-        case Reason.HISTORY_LOST:
-            return ""  # nothing does
+        case Reason.HISTORY_LOST | Reason.NEEDS_NEWER_VERSION:
+            return ""  # nothing does; a newer worker does
         case Reason.BUDGET:
             limits = " --token-budget N or --cost-ceiling-usd USD"
         case Reason.STEP_CAP:

@@ -66,7 +66,7 @@ class Reason(StrEnum):
     CRASH_LOOP = "CRASH_LOOP"  # a step keeps killing its worker
     APPROVAL = "APPROVAL"
     UNREADABLE_RECORD = "UNREADABLE_RECORD"
-    NEEDS_NEWER_VERSION = "NEEDS_NEWER_VERSION"
+    NEEDS_NEWER_VERSION = "NEEDS_NEWER_VERSION"  # a view of a build that cannot read all of the run, never in the log
     HISTORY_LOST = "HISTORY_LOST"  # the log has lost the run's beginning: the projection's view, never in the log
 
 

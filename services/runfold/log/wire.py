@@ -25,6 +25,7 @@ from runfold.core.events import (
     RunResumeRequested,
     Unreadable,
 )
+from runfold.core.run_ids import PATTERN
 from runfold.log.codec import Codec
 from runfold.log.partitioner import partition_of
 
@@ -33,9 +34,7 @@ TRANSACTION_BYTES = 2_000_000  # of one append: a single batch, which is all or 
 LONGEST_ID = 200  # characters of a command's id: it comes back in the owner's own events
 OVERHEAD_BYTES = 200  # of one record beside its key and value, at most
 
-RUN_ID_PATTERN = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-
-_RUN_ID = re.compile(RUN_ID_PATTERN.encode()).fullmatch
+_RUN_ID = re.compile(PATTERN.encode()).fullmatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,13 @@ from runfold.core.events import (
     RunSnapshotted,
     Unreadable,
 )
+from runfold.core.gaps import Gaps, run_of
 from runfold.core.run import Run
 from runfold.core.shard import Ignored, Shard
 from runfold.ports import Grant, Position, Reading
 from runfold.worker.carrier import Carrier
 from runfold.worker.clock import BrokerClock
 from runfold.worker.flow import Flow, Step, StepEnded, StepStarted
-from runfold.worker.gaps import Gaps, run_of
 from runfold.worker.lane import Lane
 from runfold.worker.planner import Planner
 from runfold.worker.poison import Poison

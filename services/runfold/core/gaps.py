@@ -24,8 +24,8 @@ from runfold.core.events import (
     Unreadable,
 )
 from runfold.core.run import Run
+from runfold.core.run_ids import is_run_id
 from runfold.core.shard import Ignored, Shard
-from runfold.log.wire import is_run_id
 
 LONGEST = 500  # characters of a suspension's detail
 MOST_REQUESTS = 100  # of a schema that this build does not know, waiting in one partition for a build that does
@@ -61,6 +61,14 @@ class Gaps:
         gap = self._parked.get(run.id)
         return gap is not None and (gap.from_owner or not run.inbox)
 
+    def shown(self, run: Run) -> Run:
+        """``run`` as a view of it has to show it that lacks a record: nobody of this build goes on with it."""
+        if (gap := self._parked.get(run.id)) is None:
+            return run
+        last = gap.last
+        detail = f"the record at {last.partition}/{last.offset} is for a newer version to read: {last.detail}"
+        return replace(run, status=Status.SUSPENDED, reason=Reason.NEEDS_NEWER_VERSION, detail=detail[:LONGEST])
+
     @property
     def low(self) -> int:
         """Where a fold must start to know all that there is to know of open runs, for a build that can read it."""
@@ -86,7 +94,7 @@ class Gaps:
 
         Requests are anybody's to write, and each one holds the low watermark: of those only the first `MOST_REQUESTS` wait.
         """
-        if not is_run_id(delivery.key or b"") or self._shard.has_ended(run_id):
+        if not is_run_id(run_id) or self._shard.has_ended(run_id):
             return False
         if delivery.from_owner or run_id in self._parked:
             return True
