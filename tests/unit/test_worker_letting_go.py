@@ -6,10 +6,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from runfold.core.events import LeaseAcquired, ModelStepCompleted, RunFinished, RunStarted, ToolStepFinished, ToolStepStarted
+from runfold.core.events import (
+    LeaseAcquired,
+    ModelStepCompleted,
+    RunFinished,
+    RunStarted,
+    StepAborted,
+    ToolStepFinished,
+    ToolStepStarted,
+)
 from runfold.model.scripted import ScriptedModel
-from runfold.ports import ModelAnswer, ModelRequest
-from tests.engine import text
+from runfold.ports import ModelAnswer, ModelRequest, ToolCallRequest, ToolResult
+from tests.engine import done, text
 from tests.unit.worker_stage import Held, Stage, holding_model, holding_tool, let_go, staged, ticks
 
 
@@ -95,6 +103,32 @@ async def test_a_step_that_does_not_end_is_aborted_in_time(stage: Stage) -> None
     await let_go(engine)
     assert stage.log(ToolStepFinished) == []
     assert engine.resources.tool_slots.take("next", lambda: None)
+
+
+async def test_an_abort_that_a_tool_does_not_heed_is_in_the_log_all_the_same(stage: Stage) -> None:
+    """The partition is held for as long as the tool acts, and what it comes back with counts no more."""
+    held, refused = Held(), asyncio.Event()
+
+    async def body(request: ToolCallRequest) -> ToolResult:
+        while True:
+            try:
+                await held.hold()
+                return done("at last")
+            except asyncio.CancelledError:
+                refused.set()
+
+    engine = await stage.owner(body=body, drain_seconds=0.1)
+    await stage.request()
+    await held.entered.wait()
+    engine.grant([], stage.proof, leaving=[0])
+    await stage.until(lambda: len(stage.log(StepAborted)) == 1)
+    await refused.wait()
+    await ticks()
+    assert engine.worker.held == {0}
+    held.released.set()
+    await let_go(engine)
+    assert stage.log(ToolStepFinished) == []
+    assert len(engine.notes.late_results) == 1
 
 
 async def test_an_idle_partition_is_let_go_at_once(stage: Stage) -> None:
