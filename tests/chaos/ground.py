@@ -22,7 +22,7 @@ from runfold.log.codec import Codec
 from runfold.log.kafka import KafkaCommands, create_topic
 from runfold.log.kafka.source import KafkaSource
 from runfold.log.partitioner import partition_of
-from tests.cases.harness_processes import Processes
+from tests.cases.harness_processes import Processes, slowness
 from tests.changes import Changes
 from tests.chaos import ledger, verdicts
 from tests.chaos.figures import Report
@@ -64,7 +64,7 @@ class Ground:
         environment = {f"RUNFOLD_{key.upper()}": str(value) for key, value in settings.items()}
         for name in names:
             self.processes.start(name, entry=ENTRY, app=APP, environment={**environment, **where})
-        await self.until("workers to own partitions", lambda: all(map(self.watcher.owned_by, names)), START_SECONDS)
+        await self.until("workers to own partitions", lambda: all(map(self.watcher.owned_by, names)), START_SECONDS * slowness())
 
     async def until(self, what: str, true: Callable[[], object], seconds: float = PATIENCE) -> bool:
         """Whether ``true()`` within ``seconds``. Raises when a keeper ends that the check has not ended."""
