@@ -171,7 +171,7 @@ class CountingModel:
 
 
 class Engine:
-    """One worker over one log, holding the partitions it is told to."""
+    """One worker over one log, holding the partitions it is told to; one grant lasts, unless ``silence_seconds`` say how long."""
 
     def __init__(
         self,
@@ -183,6 +183,7 @@ class Engine:
         retries: NoRetry | None = None,
         name: str = "worker",
         drain_seconds: float = 5.0,
+        silence_seconds: float = 3600.0,
         **options: Any,
     ) -> None:
         self.notes = Notes()
@@ -197,12 +198,14 @@ class Engine:
             retries=retries or NoRetry(),
             observer=self.notes,
             beat_seconds=0.05,
+            silence_seconds=silence_seconds,
             **options,
         )
         self.worker = Worker(self.resources, drain_seconds, self.failures.append)
 
-    def grant(self, partitions: Sequence[int], proof: bytes, leaving: Sequence[int] = ()) -> None:
-        self.worker.granted(Grant(frozenset(partitions), frozenset(leaving), proof, time.monotonic()))
+    def grant(self, partitions: Sequence[int], proof: bytes, leaving: Sequence[int] = (), *, age: float = 0.0) -> None:
+        """As a keeper does that last looked at its lease ``age`` seconds ago."""
+        self.worker.granted(Grant(frozenset(partitions), frozenset(leaving), proof, time.monotonic() - age))
 
     async def close(self) -> None:
         """As if the process were gone: nothing more is written."""

@@ -20,6 +20,7 @@ from runfold.core.events import Reason, Status, ToolStatus, ToolStepFinished
 from runfold.testing import Script
 from runfold.tools import ToolContext, tool
 from tests.cases.engine_scene import AnyTool, Ledger, Scene, recording, stage
+from tests.cases.harness_processes import slowness
 
 # ---- T01: in the case's profile a tool has 2 s; here it has 0.3 s, and so much longer it may take
 
@@ -77,7 +78,7 @@ async def test_t01_a_tool_that_never_returns_times_out_and_the_run_goes_on(way: 
             run = await scene.play()
             (end,) = scene.log(run.id, ToolStepFinished)
             assert end.status is ToolStatus.TIMED_OUT, "T01.1"
-            assert TIMEOUT * 1000 <= end.latency_ms <= (TIMEOUT + SLACK) * 1000, "T01.1"
+            assert TIMEOUT * 1000 <= end.latency_ms <= (TIMEOUT + SLACK * slowness()) * 1000, "T01.1"
             (result,) = scene.asked("go", 2)["messages"][2]["content"]
             assert result["is_error"], "T01.1"
             assert run.status is Status.SUCCEEDED, "T01.1"
@@ -102,8 +103,8 @@ async def test_t01_v2_thirty_of_them_leave_the_worker_as_quick_as_before() -> No
             began = time.monotonic()
             run = await scene.play("normal")
             assert run.status is Status.SUCCEEDED
-            assert time.monotonic() - began < 2, "T01.2: at normal speed"
-            assert all(end.latency_ms < 500 for end in scene.log(run.id, ToolStepFinished)), "T01.2"
+            assert time.monotonic() - began < 2 * slowness(), "T01.2: at normal speed"
+            assert all(end.latency_ms < 500 * slowness() for end in scene.log(run.id, ToolStepFinished)), "T01.2"
             assert scene.broker.group.generation == generation, "T01.2: it stays in the group"
             assert scene.broker.group.has(process.name), "T01.2"
 

@@ -5,18 +5,23 @@ import json
 import time
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import fastavro
 import pytest
+from confluent_kafka import Producer
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from runfold.config import Settings
 from runfold.log import live
 from runfold.log.kafka import KafkaLive, KafkaLiveReader
+from runfold.log.kafka import live as kafka_live
+from runfold.log.kafka.client import live_topic
 from runfold.log.live import decode, encode
 from runfold.ports import LiveEnd, LiveReader, LiveText, Position
-from tests.cases.harness_processes import free_port
+from tests.cases.harness_processes import free_port, slowness
+from tests.conftest import TopicFactory
 from tests.contract.log_suite import PATIENCE, World, event, names, run_on, take
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "live" / "LiveText.avsc"
@@ -49,10 +54,32 @@ async def test_a_reader_that_is_there_hears_what_comes_and_never_waits_longer_th
     reader = await world.live_reader(run_id)
     began = time.monotonic()
     assert await asyncio.to_thread(reader.read, 0.1) == []
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < slowness()
     for index, end in enumerate((None, LiveEnd.FAILED, LiveEnd.CUT)):
         shown.show(piece(run_id, index, "schöne Grüße 👋", end))
         assert await read(reader, 1) == [piece(run_id, index, "schöne Grüße 👋", end)]
+
+
+def test_a_reader_misses_nothing_that_is_shown_while_it_looks_for_its_place(
+    bootstrap: str, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(bootstrap=bootstrap, topic=topic(1))
+    place, first = kafka_live._place, piece(RUN, 0, "Let")
+
+    def meanwhile(*asked: Any) -> Any:
+        found = place(*asked)
+        producer = Producer({"bootstrap.servers": bootstrap})
+        producer.produce(live_topic(settings), encode(first), RUN.encode())
+        assert producer.flush(PATIENCE) == 0
+        return found
+
+    monkeypatch.setattr(kafka_live, "_place", meanwhile)
+    reader = KafkaLiveReader.open(settings, RUN, 0)
+    assert reader is not None
+    try:
+        assert reader.read(PATIENCE) == [first]
+    finally:
+        reader.close()
 
 
 async def test_live_text_is_no_part_of_the_log(world: World, proof: bytes) -> None:
@@ -77,7 +104,7 @@ async def test_without_a_side_topic_nothing_fails_and_what_is_lost_is_counted(bo
         shown.show(piece(run_id, index, "x" * 100))
         slowest = max(slowest, time.monotonic() - began)
     assert dropped
-    assert slowest < 1
+    assert slowest < slowness()
     assert await asyncio.to_thread(KafkaLiveReader.open, settings, run_id, 0) is None
 
 

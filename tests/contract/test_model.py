@@ -264,11 +264,13 @@ async def test_b07_reports_of_usage_are_totals(playing: Playing, usages: list[di
 
 
 async def test_a_cancelled_call_ends_at_once_and_leaves_the_model_usable(playing: Playing) -> None:
-    async with playing(Script().then_hang().then_text("there")) as model:
-        call = asyncio.create_task(model.complete(model_request()))
-        await asyncio.wait({call}, timeout=0.1)
+    heard, beginning = asyncio.Event(), (sse.message_start(), sse.text_start(), sse.text_delta("Hel"))
+    async with playing(Script().then_sse(*beginning, "hang").then_text("there")) as model:
+        call = asyncio.create_task(model.complete(model_request(heard=lambda said: heard.set())))
+        async with asyncio.timeout(10):
+            await heard.wait()
         call.cancel()
-        async with asyncio.timeout(0.5):
+        async with asyncio.timeout(4):  # a clock would end it after 5 s
             with pytest.raises(asyncio.CancelledError):
                 await call
         assert (await model.complete(model_request())).content_json == '[{"type":"text","text":"there"}]'

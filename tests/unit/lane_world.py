@@ -18,6 +18,7 @@ from tests.engine import FlatPrice, NoRetry, Notes
 
 PATIENCE = 20.0
 BEAT = 0.05
+ECHO = 0.3  # seconds: where an echo is waited for in vain
 RUN = run_on(0)
 
 
@@ -59,7 +60,7 @@ class World:
             retries=NoRetry(),
             observer=self.notes,
             beat_seconds=BEAT,
-            echo_seconds=0.3,
+            echo_seconds=PATIENCE,
         )
         self.now = self.granted()
         self.lane = Lane(0, self.resources, lambda: self.now, self)

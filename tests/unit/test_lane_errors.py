@@ -12,7 +12,7 @@ from runfold.core.errors import Expelled, Fenced, LogUnavailable
 from runfold.core.events import OwnerEvent, Record
 from runfold.log.memory import MemoryLog
 from runfold.worker import lane as lane_module
-from tests.unit.lane_world import BEAT, PATIENCE, RUN, World, event, failing, opened, owning, some_ticks
+from tests.unit.lane_world import BEAT, ECHO, PATIENCE, RUN, World, event, failing, opened, owning, some_ticks
 
 
 @pytest.fixture
@@ -36,10 +36,12 @@ async def test_after_an_error_what_was_under_way_is_forgotten_and_the_partition_
 
 async def test_a_commit_that_is_not_read_back_is_uncertain(world: World) -> None:
     await owning(world)
+    world.resources.echo_seconds = ECHO
     world.listening.clear()
     world.lane.submit(event("a"))
     await world.until(lambda: len(world.errors) == 1)
     assert "not read back" in str(world.errors[0])
+    world.resources.echo_seconds = PATIENCE
     world.listening.set()
     await world.until(lambda: len(world.transactions) == 3)
     assert world.names() == [["marker"], ["a"], ["marker"]]
@@ -48,6 +50,7 @@ async def test_a_commit_that_is_not_read_back_is_uncertain(world: World) -> None
 async def test_other_records_are_no_echo(world: World) -> None:
     """A commit that was acknowledged and lost, while commands keep coming: they must not keep the lane waiting for ever."""
     await owning(world)
+    world.resources.echo_seconds = ECHO
     world.listening.clear()
     world.lane.submit(event("a"))
     await world.until(lambda: len(world.transactions) == 2)
@@ -55,6 +58,7 @@ async def test_other_records_are_no_echo(world: World) -> None:
         while not world.errors:
             world.lane.heard += 1  # a record that was read
             await asyncio.sleep(0.01)
+    world.resources.echo_seconds = PATIENCE
     world.listening.set()
     await world.until(lambda: len(world.transactions) == 3)
     assert isinstance(world.errors[0], LogUnavailable)
@@ -78,6 +82,7 @@ async def test_a_long_fold_is_no_silence(world: World) -> None:
             world.note()
 
     world.read = slowly  # type: ignore[method-assign]
+    world.resources.echo_seconds = ECHO
     began = time.monotonic()
     world.start()
     await world.until(lambda: bool(world.transactions) and world.lane.idle)
@@ -88,12 +93,13 @@ async def test_a_long_fold_is_no_silence(world: World) -> None:
 async def test_a_fenced_owner_waits_for_a_grant_that_is_younger_than_two_heartbeats_after_the_error(world: World) -> None:
     await owning(world)
     other = await MemoryLog(world.broker).fence(0)
+    before = time.monotonic()
     world.lane.submit(event("a"))
     await world.until(lambda: len(world.errors) == 1)
     assert isinstance(world.errors[0], Fenced)
     failed = time.monotonic()
     epoch = world.broker.partitions[0].epoch
-    world.grant(at=failed + 1.5 * BEAT)
+    world.grant(at=before + 2 * BEAT - 0.001)
     await some_ticks()
     assert world.broker.partitions[0].epoch == epoch, "else two live owners fence each other for ever"
     world.grant(at=failed + 2 * BEAT + 0.001)

@@ -30,7 +30,7 @@ class Stub:
     """A worker process, or what its keeper sees of one. It holds what it is granted, and lets go of what is not."""
 
     def __init__(self, changed: threading.Condition, pid: int, slow: frozenset[int], mute: bool) -> None:
-        self.pid, self.exitcode = pid, None
+        self.pid, self.exitcode, self.died = pid, None, 0.0
         self.grants: list[Grant] = []
         self.slow = slow  # partitions that it does not let go
         self.mute = mute  # it does not answer
@@ -64,7 +64,8 @@ class Stub:
 
     def die(self, exitcode: int) -> None:
         with self._changed:
-            self.exitcode = self.exitcode if self.exitcode is not None else exitcode  # type: ignore[assignment]
+            if self.exitcode is None:
+                self.exitcode, self.died = exitcode, time.monotonic()  # type: ignore[assignment]
             self._dead.set()
             self._changed.notify_all()
 
@@ -84,15 +85,21 @@ class Stage:
         self.group = Group(partitions)
         self.workers: list[Stub] = []
         self.seats: list[MemoryMembership] = []
+        self.seated: list[float] = []  # when
         self.slow: frozenset[int] = frozenset()
         self.mute = False
         self.stillborn = 0  # so many of the next workers die at once
         self.changed = threading.Condition()
         self.ended: BaseException | None = None
-        self.keeper = Keeper(self._seat, self._hire, drain_seconds=0.3, session_seconds=6.0)
+        self.keep()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
+    def keep(self, drain_seconds: float = PATIENCE) -> None:
+        """With this keeper, from the start."""
+        self.keeper = Keeper(self._seat, self._hire, drain_seconds, session_seconds=6.0)
+
     def _seat(self) -> MemoryMembership:
+        self.seated.append(time.monotonic())
         self.seats.append(MemoryMembership(self.group))
         return self.seats[-1]
 
@@ -160,7 +167,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         "POLL_SECONDS": 0.002,
         "REPEAT_SECONDS": 0.02,
         "FROZEN_SECONDS": 0.2,
-        "SILENCE_SECONDS": SILENCE,
+        "SILENCE_SECONDS": PATIENCE,
         "START_SECONDS": 3.0,
         "GRACE_SECONDS": 0.3,
         "BACKOFF_SECONDS": (0.3, 1.0),
@@ -170,6 +177,14 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     yield stage
     if stage.running:
         stage.stop()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch, stage: Stage) -> Stage:
+    """With a keeper that waits for nobody."""
+    monkeypatch.setattr(lease, "SILENCE_SECONDS", SILENCE)
+    stage.keep(drain_seconds=0.3)
+    return stage
 
 
 # ---- grants
@@ -233,50 +248,51 @@ def test_of_one_that_died_before_it_held_anything_the_first_death_counts(stage: 
     assert stage.keeper._deaths[-1] > third.grants[0].died_at
 
 
-def test_a_worker_that_fell_silent_is_killed_and_replaced(stage: Stage) -> None:
-    first = stage.start().owning(0, 1)
-    stage.until(lambda: stage.keeper._held == {0, 1})
+def test_a_worker_that_fell_silent_is_killed_and_replaced(impatient: Stage) -> None:
+    first = impatient.start().owning(0, 1)
+    impatient.until(lambda: impatient.keeper._held == {0, 1})
     first.mute = True
-    stage.until(lambda: len(stage.workers) == 2)
+    impatient.until(lambda: len(impatient.workers) == 2)
     assert first.exitcode == -9
-    heard = stage.owning(0, 1).grants[0]
+    heard = impatient.owning(0, 1).grants[0]
     assert heard.at - heard.died_at >= SILENCE, "it was last heard before it fell silent"
 
 
-def test_a_worker_that_takes_long_to_start_is_waited_for(stage: Stage) -> None:
+def test_a_worker_that_takes_long_to_start_is_waited_for(impatient: Stage) -> None:
     """An app may import half the world before its worker can answer."""
-    stage.mute = True
-    first = stage.start().owning(0, 1)
+    impatient.mute = True
+    first = impatient.start().owning(0, 1)
     began = time.monotonic()
-    stage.until(lambda: time.monotonic() > began + 3 * SILENCE)
-    assert stage.workers == [first]
+    impatient.until(lambda: time.monotonic() > began + 3 * SILENCE)
+    assert impatient.workers == [first]
     first.mute = False
-    stage.until(lambda: time.monotonic() > began + 4 * SILENCE)
-    assert stage.workers == [first]
+    impatient.until(lambda: time.monotonic() > began + 4 * SILENCE)
+    assert impatient.workers == [first]
 
 
-def test_a_worker_that_never_starts_is_replaced(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_never_starts_is_replaced(impatient: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "START_SECONDS", 0.6)
-    stage.mute = True
-    first = stage.start().owning(0, 1)
-    stage.until(lambda: len(stage.workers) == 2)
+    impatient.mute = True
+    first = impatient.start().owning(0, 1)
+    impatient.until(lambda: len(impatient.workers) == 2)
     assert first.exitcode == -9
 
 
-def test_a_keeper_that_stood_still_does_not_blame_its_worker(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = stage.start().owning(0, 1)
-    poll, once = MemoryMembership.poll, iter([None])
+def test_a_keeper_that_stood_still_does_not_blame_its_worker(impatient: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = impatient.start().owning(0, 1)
+    poll, thawed = MemoryMembership.poll, threading.Event()
 
     def freeze(seat: MemoryMembership, timeout: float) -> None:
-        for _ in once:
+        if not thawed.is_set():
             threading.Event().wait(3 * SILENCE)
+            thawed.set()
         poll(seat, timeout)
 
     monkeypatch.setattr(MemoryMembership, "poll", freeze)
-    stage.until(lambda: next(once, "used") == "used")
+    impatient.until(thawed.is_set)
     count = len(first.grants)
-    stage.until(lambda: len(first.grants) > count + 3)
-    assert stage.workers == [first]
+    impatient.until(lambda: len(first.grants) > count + 3)
+    assert impatient.workers == [first]
 
 
 # ---- giving partitions back
@@ -296,14 +312,14 @@ def test_a_partition_is_given_back_when_the_worker_has_let_it_go(stage: Stage) -
     assert stage.workers == [worker]
 
 
-def test_a_worker_that_does_not_let_go_in_time_is_killed(stage: Stage) -> None:
-    stage.slow = frozenset({0, 1})
-    first = stage.start().owning(0, 1)
-    stage.slow = frozenset()
-    stage.group.join("other")
-    stage.until(lambda: len(stage.group.take("other")) == 1)
+def test_a_worker_that_does_not_let_go_in_time_is_killed(impatient: Stage) -> None:
+    impatient.slow = frozenset({0, 1})
+    first = impatient.start().owning(0, 1)
+    impatient.slow = frozenset()
+    impatient.group.join("other")
+    impatient.until(lambda: len(impatient.group.take("other")) == 1)
     assert first.exitcode == -9
-    stage.until(lambda: len(stage.workers) == 2 and len(stage.worker.grant.partitions) == 1)
+    impatient.until(lambda: len(impatient.workers) == 2 and len(impatient.worker.grant.partitions) == 1)
 
 
 def test_a_worker_that_dies_while_it_lets_go_has_let_go(stage: Stage) -> None:
@@ -341,9 +357,8 @@ def test_three_deaths_in_a_row_and_the_keeper_leaves_the_group_for_a_while(stage
     stage.start()
     stage.until(lambda: len(stage.workers) == 4)
     stage.until(lambda: not any(stage.group.has(seat._name) for seat in stage.seats))
-    left = time.monotonic()
     stage.until(lambda: len(stage.seats) == 2)
-    assert time.monotonic() - left > 0.1, "it backs off"
+    assert stage.seated[1] - stage.workers[2].died >= lease.BACKOFF_SECONDS[0], "it backs off"
     survivor = stage.owning(0, 1)
     count = len(survivor.grants)
     stage.until(lambda: len(survivor.grants) > count + 3)
@@ -352,7 +367,7 @@ def test_three_deaths_in_a_row_and_the_keeper_leaves_the_group_for_a_while(stage
 
 def test_a_keeper_can_be_stopped_while_it_backs_off(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "BACKOFF_SECONDS", (600.0, 600.0))
-    stage.keeper = Keeper(stage._seat, stage._hire, drain_seconds=0.3, session_seconds=6.0)
+    stage.keep()
     stage.stillborn = 3
     stage.start()
     stage.until(lambda: len(stage.workers) == 4)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from runfold.config import Settings
 from runfold.log import live
@@ -104,5 +104,7 @@ def _place(consumer: Consumer, topic: str, run_id: str, since: int) -> TopicPart
     if not partitions:
         raise LookupError(topic)
     partition = partition_of(run_id.encode(), len(partitions))
-    (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, since)], ASK_SECONDS)
-    return TopicPartition(topic, partition, found.offset if found.offset >= 0 else OFFSET_END)
+    at = TopicPartition(topic, partition, since)
+    _, end = consumer.get_watermark_offsets(at, ASK_SECONDS)  # first: what is shown while we ask is not behind us
+    (found,) = consumer.offsets_for_times([at], ASK_SECONDS)
+    return TopicPartition(topic, partition, found.offset if found.offset >= 0 else end)
