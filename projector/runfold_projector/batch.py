@@ -48,14 +48,16 @@ class Batch:
         else:
             self.ignored[outcome] += 1
 
-    def leave_out(self, delivery: Unreadable) -> None:
-        """Take up that a record could not be read."""
+    def leave_out(self, delivery: Unreadable, run: Run | None) -> None:
+        """Take up that a record could not be read; and the run that stands otherwise for it."""
         self.records += 1
         self.unreadable.append(UnreadableRow.of(delivery))
+        if run is not None:
+            self.runs[run.id] = run
 
-    def show(self, run: Run) -> None:
-        """Take up where an open run stands, without a record of its own."""
-        self.runs[run.id] = run
+    def resume(self, run: Run) -> None:
+        """Take up how a run stands of which the tables knew only that they could not follow it."""
+        self.runs.setdefault(run.id, run)
 
     @property
     def problems(self) -> Counter[Problem]:

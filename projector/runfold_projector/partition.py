@@ -23,6 +23,7 @@ class Partition:
         self._shard = Shard(stored.partition)
         self._gaps = Gaps(self._shard)
         self._at = 0  # broker ms of the last delivery
+        self._resumed: dict[str, Run] = {}  # of those that the tables cannot follow: how they stand at the tables' position
         overlap = max(0, stored.next_offset - OVERLAP)
         self.low = overlap if stored.low is None else min(stored.low, overlap)  # where reading must start
         if stored.lease_worker is not None and stored.lease_epoch < self.low:  # else the fold reads the lease itself
@@ -33,22 +34,27 @@ class Partition:
         """Fold ``delivery``; what it changes goes into ``batch``, unless the tables have it. What came before is passed over."""
         if delivery.offset < self._shard.next_offset:
             return
-        is_new = delivery.offset >= self._stored.next_offset
-        self._at = delivery.timestamp
+        is_new, self._at = delivery.offset >= self._stored.next_offset, delivery.timestamp
         if isinstance(delivery, Unreadable):
-            self._leave_out(delivery, batch if is_new else Batch())
-        else:
-            outcome = self._fold(delivery)
+            shown = self._leave_out(delivery)
             if is_new:
-                batch.add(delivery, outcome, self._worker)
+                batch.leave_out(delivery, shown)
+            return
+        outcome = self._fold(delivery)
+        if is_new:
+            batch.add(delivery, outcome, self._worker)
+        elif isinstance(outcome, Run) and outcome.id in self._stored.waiting:
+            self._resumed[outcome.id] = outcome
 
     def close(self, batch: Batch) -> None:
         """Say in ``batch`` how far it brings this partition, if at all: what comes next goes into the next batch."""
-        if self._shard.next_offset <= self._stored.next_offset:
+        if self._shard.next_offset < self._stored.next_offset:
             return
-        for id_ in self._stored.waiting:  # for the version that this build may be
-            if (run := self._shard.runs.get(id_)) is not None:
-                batch.show(self._gaps.shown(run))
+        for run in self._resumed.values():
+            batch.resume(run)
+        if self._shard.next_offset == self._stored.next_offset and not self._resumed:
+            return
+        self._resumed = {}
         reached = Position(
             partition=self._stored.partition,
             next_offset=self._shard.next_offset,
@@ -64,12 +70,14 @@ class Partition:
         self._gaps.read(record, outcome)
         return self._gaps.shown(outcome) if isinstance(outcome, Run) else outcome
 
-    def _leave_out(self, delivery: Unreadable, batch: Batch) -> None:
+    def _leave_out(self, delivery: Unreadable) -> Run | None:
+        """The run that stands otherwise for it, if one does. Of runs that nobody has begun nothing is kept: they have no row."""
         self._shard.next_offset = delivery.offset + 1
-        batch.leave_out(delivery)
+        if (run := self._shard.runs.get(run_of(delivery))) is None:
+            return None
         self._gaps.left_out(delivery)
-        if (run := self._shard.runs.get(run_of(delivery))) is not None and run.id in self._gaps.parked:
-            batch.show(self._gaps.shown(run))
+        shown = self._gaps.shown(run)
+        return None if shown is run else shown
 
     @property
     def _worker(self) -> str | None:

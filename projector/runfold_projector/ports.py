@@ -66,7 +66,7 @@ class Observer(Protocol):
         ...
 
     def unreadable(self, problem: Problem, records: int) -> None:
-        """Records in the batch just written that could not be read, and were passed over."""
+        """Records in the batch just written that could not be read: each has a row of its own."""
         ...
 
     def retrying(self, error: RunfoldError, seconds: float) -> None:

@@ -83,7 +83,7 @@ class RunState:
             reason=run.reason,
             detail=stored(run.detail),
             waiting_tool_use_id=optional(run.waiting_tool_use_id),
-            retry_at=None if run.status.final else _moment(run.step.retry_at),
+            retry_at=None if run.status.final or run.reason is Reason.NEEDS_NEWER_VERSION else _moment(run.step.retry_at),
             model=optional(model),
             agent_hash=optional(definition.hash if definition else None),
             started_at=_moment(run.started_at),
@@ -193,7 +193,7 @@ class StepEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableRow:
-    """A record that could not be read. Its value is not kept: the log has it, and the dead-letter topic a copy."""
+    """A record that could not be read. Its value is not kept: the log has it."""
 
     partition: int
     record_offset: int
@@ -225,7 +225,7 @@ class UnreadableRow:
 
 def _text(of: bytes | None) -> str | None:
     """The beginning of what may be anything."""
-    return None if of is None else named(of[:500].decode("utf-8", "replace"))
+    return None if of is None else named(of[:2000].decode("utf-8", "replace"))
 
 
 def _moment(ms: int | None) -> datetime | None:

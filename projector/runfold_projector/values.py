@@ -3,7 +3,7 @@
 PostgreSQL takes less than the log does, and the projector must never stand still before one record. So:
 
 - U+0000, which no text column holds, becomes U+FFFD (`stored`);
-- agent and tenant, which are indexed, are cut to 500 characters (`named`);
+- agent and tenant, which are indexed, and what may be anything are cut to 500 characters (`named`);
 - numbers are kept within 64 bits (`counted`), times within the years 1 to 9999 (`moment`).
 """
 

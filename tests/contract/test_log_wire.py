@@ -9,7 +9,7 @@ from runfold.core.events import LeaseAcquired, Problem, Unreadable
 from runfold.log.codec import Codec
 from runfold.log.echo import Echo
 from runfold.log.partitioner import partition_of
-from runfold.log.wire import LONGEST_ID, RawRecord, generation, is_run_id, key_of, read
+from runfold.log.wire import LONGEST_ID, RawRecord, generation, is_run_key, key_of, read
 from tests.contract.log_suite import PARTITIONS, command, event, run_on
 
 
@@ -34,9 +34,9 @@ def test_keys() -> None:
 
 @pytest.mark.parametrize("key", ["6F1C0A52-0000-4000-8000-000000000000", "6f1c0a5200004000800000000000000", "", "lease/0", "{x}"])
 def test_only_the_canonical_spelling_is_a_run_id(key: str) -> None:
-    assert not is_run_id(key.encode())
-    assert is_run_id(b"6f1c0a52-0000-4000-8000-000000000000")
-    assert not is_run_id(b"6f1c0a52-0000-4000-8000-000000000000\n")
+    assert not is_run_key(key.encode())
+    assert is_run_key(b"6f1c0a52-0000-4000-8000-000000000000")
+    assert not is_run_key(b"6f1c0a52-0000-4000-8000-000000000000\n")
 
 
 def test_a_proof_without_a_generation_is_nobodys() -> None:

@@ -1,5 +1,6 @@
 """The consume loop on a real PostgreSQL and a log in memory: whatever breaks, it goes on from what is stored."""
 
+import asyncio
 import random
 import time
 from collections import Counter
@@ -13,11 +14,11 @@ import psycopg
 import pytest
 
 from runfold.core.errors import LogUnavailable, RunfoldError, TopicMismatch
-from runfold.core.events import Problem, Record, RunCancelRequested
+from runfold.core.events import Problem, Record, RunCancelRequested, Unreadable
 from runfold.core.shard import Ignored
 from runfold.local import Postgres
 from runfold_projector.service import Projector
-from runfold_projector.store import Writer
+from runfold_projector.store import Reader, Writer
 from tests.integration.projecting import TOPIC, Topic, probe, project_all, projecting, reached, until, wait_until_level
 from tests.logs import RunScript, ScriptedLog, random_log, run_id
 from tests.tables import assert_tables_equal_fold, dump
@@ -337,9 +338,49 @@ def test_k02_a_run_waits_for_a_newer_version_until_one_shows_it(dsn: str) -> Non
     place = log.deliveries[-1].offset
     read = Record(RunCancelRequested(run_id=run.id, command_id="c", requested_by="test"), 0, place, log.deliveries[-1].timestamp)
     log.deliveries[-1] = read  # as the next version reads it
-    log.lease("worker-B")
+    topic = Topic(log)
+    with projecting(topic, dsn):
+        until(lambda: stated(dsn, run.id) == ("RUNNING", None))
+
+
+def test_k02_an_older_version_does_not_lead_a_run_back_that_a_newer_one_has_shown(dsn: str) -> None:
+    """It leads again after a deploy that is taken back, or that had begun with another projector."""
+    log = leased()
+    run = log.request("both").start()
+    before = list(log.deliveries)
+    run.call_model()
     project_all(Topic(log), dsn)
-    assert stated(dsn, run.id) == ("RUNNING", None)
+    shown = dump(dsn)["run"]
+    place = log.deliveries[-1]
+    log.deliveries = [*before, Unreadable(0, place.offset, place.timestamp, run.id.encode(), b"?", Problem.UNKNOWN_SCHEMA, "new")]
+    log.unreadable(Problem.UNKNOWN_SCHEMA, key=run.id.encode())
+    project_all(Topic(log), dsn)
+    assert dump(dsn)["run"] == shown
+
+
+def test_a_run_that_waits_for_a_newer_version_counts_as_stalled(dsn: str) -> None:
+    """Also where no worker is left to count it."""
+    log = leased()
+    run = log.request("newer").start()
+    log.unreadable(Problem.UNKNOWN_SCHEMA, key=run.id.encode())
+    project_all(Topic(log), dsn)
+
+    async def stalled() -> int:
+        reader = Reader(dsn, TOPIC)
+        try:
+            return await reader.stalled(0)
+        finally:
+            await reader.close()
+
+    assert asyncio.run(stalled()) == 1
+
+
+@pytest.mark.parametrize("problem", Problem)
+def test_whatever_makes_a_record_unreadable_has_a_row(dsn: str, problem: Problem) -> None:
+    log = leased()
+    log.unreadable(problem, key=b"\0 no utf-8: \xff")
+    project_all(Topic(log), dsn)
+    assert [row["problem"] for row in dump(dsn)["unreadable_record"]] == [problem]
 
 
 def stated(dsn: str, run_id: str) -> tuple[str, str | None]:

@@ -96,7 +96,7 @@ def test_an_ipv6_address_is_bracketed(host: str) -> None:
 @pytest.mark.parametrize(("words", "code"), [(["verify-log", str(GOLDEN)], 2), (["replay", "x", "--file", str(GOLDEN)], 78)])
 def test_a_topic_beside_a_file_is_refused(words: list[str], code: int, option: str) -> None:
     ended = runfold(*words, option, "a")
-    expected = f"runfold: {option} goes with a topic, and a file was given instead of one: leave out either\n"
+    expected = f"runfold: expected a topic or a file, got a file and, for a topic, {option}: leave out either\n"
     assert (ended.returncode, ended.stderr) == (code, expected)
 
 

@@ -169,14 +169,41 @@ def test_k02_a_restart_forgets_no_run_that_waits() -> None:
     assert shown(project(log.deliveries, replace(stored_position, low=run.run.first_offset)), run) == PARKED
 
 
-def test_k02_a_version_that_can_read_it_says_how_the_run_stands() -> None:
+def waited(log: ScriptedLog, run: RunScript) -> Position:
+    """What the tables say once an older version has come to the end of ``log``, and could not follow ``run``."""
+    (_, reached) = project(log.deliveries).moves[0]
+    return replace(reached, low=run.run.first_offset, waiting=(run.id,))
+
+
+def test_k02_a_version_that_can_read_it_says_how_the_run_stands_without_a_further_record() -> None:
+    log = leased()
+    run = log.request().start().call_model()
+    stored_position = waited(log, run)
+    batch = project(log.deliveries, stored_position)
+    assert shown(batch, run) == (Status.RUNNING, None)
+    assert batch.moves == [(stored_position, replace(stored_position, low=None, waiting=()))], "the same place"
+
+
+def test_k02_also_that_it_has_ended() -> None:
     log = leased()
     run = log.request().start()
-    run.call_model()
+    opened = run.run.first_offset
+    run.call_model().say().finish()
     (_, reached) = project(log.deliveries).moves[0]
     log.lease("worker-B")
-    batch = project(log.deliveries, replace(reached, low=run.run.first_offset, waiting=(run.id,)))
-    assert shown(batch, run) == (Status.RUNNING, None)
+    batch = project(log.deliveries, replace(reached, low=opened, waiting=(run.id,)))
+    assert shown(batch, run)[0] is Status.SUCCEEDED
+
+
+def test_k02_it_says_so_once() -> None:
+    log = leased()
+    run = log.request().start().call_model()
+    partition, batch, again = Partition(waited(log, run)), Batch(), Batch()
+    for delivery in log.deliveries:
+        partition.apply(delivery, batch)
+    partition.close(batch)
+    partition.close(again)
+    assert (len(batch.moves), again.moves) == (1, [])
 
 
 def test_k02_a_command_that_no_version_may_ever_read_makes_no_run() -> None:

@@ -65,9 +65,9 @@ select * from json_to_recordset(%(rows)s) as new (
 on conflict (id) do nothing;
 
 -- name: update_runs
--- Never back, never after the end; that a run waits for a newer version is no record of its own, nor that it does so no more. A run
--- that was taken for lost is not, once its owner has written of it; commands, which are no
--- progress, anybody may write.
+-- Never back, never after the end. What a run waits for a newer version with is no record that this one counts: a row is moved into
+-- that state where it stands at the same record or before, and out of it in any case, for only a newer version says so.
+-- A run that was taken for lost is not, once its owner has written of it; commands, which are no progress, anybody may write.
 update run
 set
     status = new.status,
@@ -112,7 +112,8 @@ where
     and run.first_offset = new.first_offset
     and (
         (run.last_offset, run.fold_from) < (new.last_offset, new.fold_from)
-        or 'NEEDS_NEWER_VERSION' in (run.reason, new.reason)
+        or new.reason = 'NEEDS_NEWER_VERSION' and (run.last_offset, run.fold_from) = (new.last_offset, new.fold_from)
+        or run.reason = 'NEEDS_NEWER_VERSION' and new.reason is distinct from 'NEEDS_NEWER_VERSION'
     )
     and run.finished_at is null
     and (run.reason is distinct from 'HISTORY_LOST' or run.last_progress_at < new.last_progress_at);
@@ -258,5 +259,5 @@ select count(*) as runs
 from run
 where
     finished_at is null
-    and status <> 'SUSPENDED'
+    and (status <> 'SUSPENDED' or reason = 'NEEDS_NEWER_VERSION')
     and greatest(last_progress_at, retry_at) < now() - make_interval(secs => %(seconds)s);

@@ -14,7 +14,7 @@ from runfold.api.grammar import Detail, Steps, Tokens, Usd
 from runfold.api.patience import taken
 from runfold.api.problems import Problem
 from runfold.api.reads import Reads
-from runfold.api.refusals import refuse_lost, refuse_unread, unknown
+from runfold.api.refusals import refuse_lost, unknown
 from runfold.core.events import RunResumeRequested, Status
 from runfold.ports import Commands
 
@@ -50,6 +50,5 @@ async def resume(run_id: str, on: Resumption, commands: Commands, reads: Reads) 
         message = f"only a suspended run can be resumed: it is {status}"
         raise Problem(409, "run_not_suspended", message, id=run_id, status=status)
     refuse_lost(row)
-    refuse_unread(row)
     await taken(commands.send(on.command(run_id)))
     return status

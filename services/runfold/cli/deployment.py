@@ -126,8 +126,7 @@ class Deployment:
         self._plans[name] = words, environment
         given = [f"{key}={value}" for key, value in {**self._environment, **environment}.items()]
         command = ["/usr/bin/env", *given, sys.executable, "-P", *words]  # -P: no file of the user's hides a module of ours
-        with keeping(self.root):
-            self._processes[name] = GuardedProcess(command, Path.cwd(), log, signal.SIGTERM, self._lock)
+        self._processes[name] = GuardedProcess(command, Path.cwd(), log, signal.SIGTERM, self._lock)
         return self._processes[name]
 
     def _stop_all(self) -> None:

@@ -43,7 +43,7 @@ def _said(problem: ErrorDetails) -> str:
 def refuse_beside_a_file(**given: object) -> None:
     """Raises `ConfigError` for an option about a topic where a file is read instead."""
     if names := ", ".join(f"--{name}" for name, value in given.items() if value is not None):
-        raise ConfigError(f"{names} goes with a topic, and a file was given instead of one: leave out either")
+        raise ConfigError(f"expected a topic or a file, got a file and, for a topic, {names}: leave out either")
 
 
 def need_bootstrap(chosen: Settings) -> Settings:

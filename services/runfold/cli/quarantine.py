@@ -19,7 +19,9 @@ quarantine.command()(resume)
 
 @quarantine.command("list")
 def list_suspended(api: Api = DEFAULT_API, as_json: Json = False) -> None:
-    """List all suspended runs: why, since when, and which tool call they are about."""
+    """List all suspended runs: why, since when, and which tool call they are about.
+
+    NEEDS_NEWER_VERSION waits for a deploy, not for you."""
     runs = list(_suspended(Client(api)))
     if as_json:
         print(json.dumps([{name: run[name] for name in ("id", *_COLUMNS.values())} for run in runs]))

@@ -178,7 +178,7 @@ def _follow(client: Client, run_id: str, live: LiveReader | None, as_json: bool)
             if seen.get(step["seq"]) != (state := f"{step['status']} {step['attempt']}"):
                 seen[step["seq"]] = state
                 paper.step(step, json.dumps(step) if as_json else step_line(step))
-        if run["status"] in (*FINAL, Status.SUSPENDED):
+        if run["status"] in FINAL or _waits_for_a_person(run):
             paper.line(json.dumps(run) if as_json else run_line(run))
             return bool(run["status"] == "SUCCEEDED")
         _listen(live, paper, POLL_SECONDS)
@@ -207,15 +207,20 @@ def step_line(step: dict[str, Any]) -> str:
 
 def run_line(run: dict[str, Any]) -> str:
     why = f" reason={run['reason']} {run.get('detail') or ''}".rstrip() if run["status"] != "SUCCEEDED" else ""
-    after = _way_on(run) if run["status"] == Status.SUSPENDED else run.get("output") or ""
+    after = _way_on(run) if _waits_for_a_person(run) else run.get("output") or ""
     return f"{run['status']} tokens={run.get('totalTokens')}{why}\n{after}".rstrip()
+
+
+def _waits_for_a_person(run: dict[str, Any]) -> bool:
+    """Else it goes on by itself: with a newer version that is being deployed, where it waits for one."""
+    return bool(run["status"] == Status.SUSPENDED and run.get("reason") != Reason.NEEDS_NEWER_VERSION)
 
 
 def _way_on(run: dict[str, Any]) -> str:
     """The command that resumes a suspended run; at a limit, with the option that raises it."""
     match run.get("reason"):
-        case Reason.HISTORY_LOST | Reason.NEEDS_NEWER_VERSION:
-            return ""  # nothing does; a newer worker does
+        case Reason.HISTORY_LOST:
+            return ""  # nothing does
         case Reason.BUDGET:
             limits = " --token-budget N or --cost-ceiling-usd USD"
         case Reason.STEP_CAP:

@@ -62,12 +62,13 @@ class Gaps:
         return gap is not None and (gap.from_owner or not run.inbox)
 
     def shown(self, run: Run) -> Run:
-        """``run`` as a view of it has to show it that lacks a record: nobody of this build goes on with it."""
+        """``run`` as a view of it has to show it that lacks a record: what else it waits for is not known."""
         if (gap := self._parked.get(run.id)) is None:
             return run
         last = gap.last
         detail = f"the record at {last.partition}/{last.offset} is for a newer version to read: {last.detail}"
-        return replace(run, status=Status.SUSPENDED, reason=Reason.NEEDS_NEWER_VERSION, detail=detail[:LONGEST])
+        stands = (Status.SUSPENDED, Reason.NEEDS_NEWER_VERSION)
+        return replace(run, status=stands[0], reason=stands[1], detail=detail[:LONGEST], waiting_tool_use_id=None)
 
     @property
     def low(self) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from runfold.config import Settings
 from runfold.core.errors import StackError
+from runfold.local.places import absolute
 from runfold.local.progress import Progress, silent
 from runfold.local.wheels import INSTALL
 
@@ -50,11 +51,7 @@ class KafkaJars:
     @property
     def directory(self) -> Path:
         """One per lock: another version of Runfold may want other jars. StackError: `cache` is nowhere."""
-        try:
-            cache = self.cache.expanduser().resolve()
-        except (OSError, RuntimeError) as error:  # the latter of a home that nobody knows
-            raise self._nowhere(self.cache, error) from None
-        return cache / f"kafka-{hashlib.sha256(LOCK.encode()).hexdigest()[:12]}"
+        return absolute(self.cache) / f"kafka-{hashlib.sha256(LOCK.encode()).hexdigest()[:12]}"
 
     @staticmethod
     def _nowhere(place: Path, error: Exception) -> StackError:

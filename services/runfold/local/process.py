@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runfold.core.errors import StackError
+from runfold.local.places import keeping
 
 GUARD = Path(__file__).with_name("guard.py")
 POLL = 0.02  # seconds
@@ -27,7 +28,9 @@ class GuardedProcess:
         self, command: Sequence[str], directory: Path, log: Path, end: signal.Signals, lock: int, *, unroot: bool = False
     ) -> None:
         self.log, self._pid_file = log, log.with_suffix(".pid")
-        self._pid_file.unlink(missing_ok=True)
+        with keeping(log.parent):
+            self._pid_file.unlink(missing_ok=True)
+            output = log.open("ab")
         owned = str(directory) if unroot and os.geteuid() == 0 else ""
         plan = {
             "command": list(command),
@@ -37,7 +40,7 @@ class GuardedProcess:
             "inherit": [lock],
             "unroot": owned,
         }
-        with log.open("ab") as output:
+        with output:
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", GUARD, json.dumps(plan)],
                 bufsize=0,
@@ -98,7 +101,8 @@ class GuardedProcess:
     def kill(self) -> None:
         """kill -9."""
         if self._guard.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has not begun yet, or ended just now
+                os.kill(self.pid, signal.SIGKILL)
         self.stop()
 
     def _failure(self, code: int | None, timeout: float) -> str:

@@ -78,7 +78,9 @@ class Codec:
         if found is None:
             if isinstance(schema, bytes):
                 raise DecodeError(Problem.UNKNOWN_SCHEMA, f"this build knows no schema with the fingerprint {schema.hex()}")
-            found = self._readings[schema] = self._fetch(schema)
+            found = self._fetch(schema)
+            if self._registry is not None:  # its ids are few: junk's are not
+                self._readings[schema] = found
         if isinstance(found, str):
             raise DecodeError(Problem.UNKNOWN_SCHEMA, found)
         return found

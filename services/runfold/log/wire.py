@@ -55,7 +55,7 @@ def key_of(event: Event) -> bytes:
     return f"lease/{event.partition}".encode() if isinstance(event, LeaseAcquired) else event.run_id.encode()
 
 
-def is_run_id(key: bytes) -> bool:
+def is_run_key(key: bytes) -> bool:
     """Whether ``key`` is a UUID in its canonical spelling."""
     return _RUN_ID(key) is not None
 
@@ -94,7 +94,7 @@ def _check_key(event: Event, key: bytes) -> None:
     expected = key_of(event)
     if key != expected:
         raise DecodeError(Problem.WRONG_KEY, f"expected the key {expected!r} of its {type(event).__name__}, got {key[:80]!r}")
-    if not isinstance(event, LeaseAcquired) and not is_run_id(key):
+    if not isinstance(event, LeaseAcquired) and not is_run_key(key):
         raise DecodeError(Problem.WRONG_KEY, f"expected a canonical lower-case UUID as run id, got {key[:80]!r}")
 
 
@@ -115,6 +115,6 @@ def encoded(events: Sequence[OwnerEvent], codec: Codec) -> list[tuple[bytes, byt
 
 def command_key(command: Command) -> bytes:
     """The key of a command that is about to be written. Raises `ValueError` for a run id that no reader would accept."""
-    if not is_run_id(key := key_of(command)):
+    if not is_run_key(key := key_of(command)):
         raise ValueError(f"expected a canonical lower-case UUID as run id, got {command.run_id[:80]!r}")
     return key

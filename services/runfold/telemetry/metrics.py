@@ -106,7 +106,7 @@ class ProjectorMetrics(Exported):
     rows = Metric(Counter, "runfold_projected_rows", "Rows written.")
     write = Metric(Histogram, "runfold_projection_seconds", "What one transaction takes.", buckets=LOG_SECONDS)
     ignored = Metric(Counter, "runfold_projection_ignored", "Records that changed no run.", "why")
-    unreadable = Metric(Counter, "runfold_projection_unreadable", "Records passed over.", "problem")
+    unreadable = Metric(Counter, "runfold_projection_unreadable", "Records that could not be read; each has a row.", "problem")
     retries = Metric(Counter, "runfold_projection_retries", "New beginnings after an error.", "error")
     lag_records = Metric(Gauge, "runfold_projection_lag_records", "Offsets in the log, not in the tables.")
     lag_seconds = Metric(Gauge, "runfold_projection_lag_seconds", "How old what the tables show may be.")

@@ -25,11 +25,11 @@ comment on column unreadable_record.run_id is
 comment on column unreadable_record.record_type is
     'What the record says it is, by its header, cut to 500 characters; null: it does not say.';
 comment on column unreadable_record.from_owner is
-    'Whether it stands in the name of the partition''s owner: then the run that it belongs to does not go on without it.';
+    'Whether it stands in the name of an owner of the partition: then an open run that it belongs to does not go on by itself.';
 comment on column unreadable_record.value_bytes is 'Size of its value; null: it has none.';
 comment on column unreadable_record.problem is
-    'NULL_VALUE: passed over. UNKNOWN_SCHEMA: for a newer version; an open run waits for that one. NO_KEY, WRONG_KEY, MISROUTED, '
-    'MALFORMED: a copy is in the dead-letter topic; if from_owner, the run is suspended as UNREADABLE_RECORD.';
+    'NULL_VALUE: passed over. UNKNOWN_SCHEMA: for a newer version; an open run waits for that one. All others, and UNKNOWN_SCHEMA of '
+    'no such run: a copy is in the dead-letter topic; if from_owner, an open run is suspended as UNREADABLE_RECORD.';
 comment on column unreadable_record.detail is 'What was expected and what came, cut to 500 characters.';
 
 create index unreadable_record_run on unreadable_record (run_id) where run_id is not null;

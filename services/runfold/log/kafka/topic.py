@@ -5,7 +5,7 @@ The AdminClient lives here alone, for the length of one call: while the broker i
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -18,6 +18,7 @@ from runfold.log.kafka import client
 from runfold.log.kafka.failures import kafka_error
 
 ADMIN_SECONDS = 15.0
+BROKER_SECONDS = 3.0  # for one broker of several, which may be down
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 LEAST_MESSAGE_BYTES = 2 * 1024 * 1024
 
@@ -67,7 +68,7 @@ def create_topic(settings: Settings, partitions: int, replication: int = -1) -> 
     futures = admin.create_topics([*wanted, side])
     created = [_created(futures[name], name) for name in names]
     _created(futures[side.topic], side.topic)
-    _wait_for(admin, [*names, side.topic])
+    _wait_for(settings, admin, [*names, side.topic])
     return all(created)
 
 
@@ -104,14 +105,32 @@ def _created(future: "Future[None]", name: str) -> bool:
     return True
 
 
-def _wait_for(admin: AdminClient, names: Sequence[str]) -> None:
-    """Until the broker that we talk to shows the topics: the controller knows them a little earlier."""
+def _wait_for(settings: Settings, admin: AdminClient, names: Sequence[str]) -> None:
+    """Until every broker that answers shows the topics: whoever comes next asks any, and the controller knows them earlier."""
     deadline = time.monotonic() + ADMIN_SECONDS
-    for name in names:
-        while name not in admin.list_topics(timeout=ADMIN_SECONDS).topics:
+    for broker in _each_broker(settings, admin):
+        while missing := _missing(broker, names):
             if time.monotonic() > deadline:
-                raise LogUnavailable(f"topic {name} was created, but the brokers do not show it within {ADMIN_SECONDS} s")
+                raise LogUnavailable(f"{missing} were created, but the brokers do not show them within {ADMIN_SECONDS:.0f} s")
             time.sleep(0.02)
+
+
+def _each_broker(settings: Settings, admin: AdminClient) -> Iterator[AdminClient]:
+    """A client asks the one that it was told of before it has connected to others."""
+    brokers = admin.list_topics(timeout=ADMIN_SECONDS).brokers.values()
+    if len(brokers) == 1:
+        yield admin
+        return
+    for broker in brokers:
+        yield client.make(AdminClient, client.admin(settings) | {"bootstrap.servers": f"{broker.host}:{broker.port}"})
+
+
+def _missing(admin: AdminClient, names: Sequence[str]) -> Sequence[str]:
+    try:
+        shown = admin.list_topics(timeout=BROKER_SECONDS).topics
+    except KafkaException:
+        return ()  # it is down
+    return [name for name in names if name not in shown]
 
 
 def _config_of(admin: AdminClient, topic: str) -> dict[str, str]:
