@@ -160,6 +160,24 @@ async def test_a_member_whose_session_ran_out_owns_nothing_after_its_next_poll_a
     assert member.proof != before
 
 
+async def test_what_the_group_wants_back_while_a_member_lets_other_partitions_go_is_let_go_too(broker: MemoryBroker) -> None:
+    member, revoked = MemoryMembership(broker.group), list[frozenset[int]]()
+
+    def letting_go(partitions: frozenset[int]) -> None:
+        revoked.append(partitions)
+        if len(revoked) == 1:
+            broker.group.join("third")
+            broker.group.join("fourth")
+
+    member.join(letting_go)
+    member.poll(0)
+    broker.group.join("second")
+    member.poll(0)
+    member.poll(0)
+    assert member.owned == broker.group.target(member._name)
+    assert frozenset().union(*revoked) == frozenset(range(4)) - member.owned
+
+
 async def test_the_same_calls_give_the_same_log() -> None:
     async def history() -> list[object]:
         broker = MemoryBroker(1, clock=lambda: 7)

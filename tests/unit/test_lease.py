@@ -78,11 +78,35 @@ class Stub:
         self._thread.join(timeout)
 
 
+class Shared(Group):
+    """A group of two threads: the keeper's and the test's."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(partitions)
+        self._lock = threading.RLock()
+
+    def join(self, member: str) -> None:
+        with self._lock:
+            super().join(member)
+
+    def leave(self, member: str) -> None:
+        with self._lock:
+            super().leave(member)
+
+    def release(self, partitions: frozenset[int]) -> None:
+        with self._lock:
+            super().release(partitions)
+
+    def take(self, member: str) -> frozenset[int]:
+        with self._lock:
+            return super().take(member)
+
+
 class Stage:
     """A keeper in a thread, the group, and every worker it ever had."""
 
     def __init__(self, partitions: int = 2) -> None:
-        self.group = Group(partitions)
+        self.group = Shared(partitions)
         self.workers: list[Stub] = []
         self.seats: list[MemoryMembership] = []
         self.seated: list[float] = []  # when
@@ -168,7 +192,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         "REPEAT_SECONDS": 0.02,
         "FROZEN_SECONDS": 0.2,
         "SILENCE_SECONDS": PATIENCE,
-        "START_SECONDS": 3.0,
+        "START_SECONDS": PATIENCE,
         "GRACE_SECONDS": 0.3,
         "BACKOFF_SECONDS": (0.3, 1.0),
     }.items():

@@ -101,7 +101,7 @@ class MemoryMembership:
             self.owned -= gone
             self._let_go(gone)
             self._group.release(gone)
-        self.owned = self._group.take(self._name)
+        self.owned |= self._group.take(self._name)  # what the group wants back since we looked is let go first, at the next poll
         self.proof = self._group.proof(self._name)
 
     def leave(self) -> None:
