@@ -14,6 +14,7 @@ from runfold.core.events import ToolStatus
 from runfold.ports import ToolResult
 from runfold.tools import Executor, Registry, Threads, Tool, tool
 from runfold.tools.executor import GRACE
+from tests.cases.harness_processes import slowness
 
 from .tool_calls import executor, request, text
 
@@ -103,7 +104,7 @@ async def test_T01_1_tool_that_never_returns_times_out(hanging: Tool[..., Any]) 
     result, seconds = await timed(executor(hanging), hanging.name)
     assert result.status is ToolStatus.TIMED_OUT
     assert text(result) == "The tool did not end within 0.2 s. Whether it took effect is unknown."
-    assert TIMEOUT <= seconds < TIMEOUT + 1
+    assert TIMEOUT <= seconds < TIMEOUT + 5 * slowness()
     release.set()
 
 
@@ -111,21 +112,26 @@ async def test_T01_1_tool_that_never_returns_times_out(hanging: Tool[..., Any]) 
 async def test_T01_2_spinning_thread_is_ended(spinning: Tool[..., Any]) -> None:
     """T01.2: or it would take its share of the interpreter for ever."""
     await timed(executor(spinning), spinning.name)
-    assert await asyncio.to_thread(ended, entered[0])
+    assert all([await asyncio.to_thread(ended, thread) for thread in entered])
 
 
 async def test_T01_2_thirty_hanging_tools_do_not_slow_normal_ones() -> None:
     """T01.2 V2"""
     threads = Threads()
     runner = Executor(Registry([sleeps, receives, spins, quick]), threads)
+    before = await median(runner)
     await asyncio.gather(*(timed(runner, name) for name in ["sleeps", "receives"] * 12 + ["spins"] * 6))
     assert len(threads.given_up) >= 24, "those that sit in a system call are left there"
     assert all([await asyncio.to_thread(ended, thread) for thread in entered])
     results = await asyncio.gather(*(timed(runner, "quick") for _ in range(100)))
     assert {text(result) for result, _ in results} == {"quick"}
-    assert max(seconds for _, seconds in results) < 1
-    alone = sorted([(await timed(runner, "quick"))[1] for _ in range(50)])
-    assert alone[25] < 0.01, f"median {alone[25]} s"
+    assert max(seconds for _, seconds in results) < slowness()
+    assert (after := await median(runner)) < max(0.01 * slowness(), 5 * before), f"median {after} s, {before} s before"
+
+
+async def median(runner: Executor) -> float:
+    """Seconds of a quick call, one after the other."""
+    return sorted([(await timed(runner, "quick"))[1] for _ in range(50)])[25]
 
 
 async def test_late_result_is_dropped_and_its_thread_not_reused() -> None:
@@ -149,13 +155,14 @@ async def test_thread_is_reused_when_its_tool_has_returned() -> None:
 
 @pytest.mark.parametrize("hanging", [waits, swallows_cancellation, sleeps], ids=lambda hanging: hanging.name)
 async def test_cancel_reaches_into_a_running_tool_at_once(hanging: Tool[..., Any]) -> None:
-    running = asyncio.create_task(executor(hanging).call(request(hanging.name)))
+    patient = tool(name=hanging.name, timeout=600, side_effect="none")(hanging.function)
+    running = asyncio.create_task(executor(patient).call(request(hanging.name)))
     await asyncio.sleep(0)
     running.cancel()
     start = time.monotonic()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert time.monotonic() - start < 0.1
+    assert time.monotonic() - start < 5 * slowness(), "long before its timeout"
     release.set()
 
 
@@ -197,9 +204,9 @@ async def test_timed_out_async_tool_has_cleaned_up_when_the_result_is_there() ->
 async def test_blocking_tools_run_side_by_side_and_leave_the_loop_alone() -> None:
     together = threading.Barrier(8)
 
-    @tool(timeout=10, side_effect="none")
+    @tool(timeout=30, side_effect="none")
     def meets() -> int:
-        return together.wait(5)
+        return together.wait(20)
 
     runner = executor(meets)
     results = await asyncio.gather(*(runner.call(request("meets")) for _ in range(8)))
@@ -225,7 +232,7 @@ async def test_tools_see_the_callers_context_variables() -> None:
 async def test_idle_threads_are_bounded_and_end_on_close() -> None:
     threads = Threads(keep_idle=2)
     ready = threading.Barrier(5)
-    jobs = [threads.start(lambda: ready.wait(5) * 0 + threading.get_ident()) for _ in range(5)]
+    jobs = [threads.start(lambda: ready.wait(20) * 0 + threading.get_ident()) for _ in range(5)]
     idents = {await job.result for job in jobs}
     assert len(idents) == 5
     again = [threads.start(threading.get_ident) for _ in range(2)]
