@@ -220,6 +220,25 @@ def test_standing_still_while_the_next_worker_is_hired_counts(stage: Stage) -> N
     assert granted(heard[BEATS:])[0] == {0}
 
 
+def test_one_that_stood_still_after_it_had_listened_replaces_nobody(stage: Stage) -> None:
+    """The worker was not silent: nobody listened."""
+
+    def stand_still_after_listening() -> None:
+        pipe = stage.keeper._pipe
+
+        def poll(timeout: float | None = 0.0) -> bool:
+            if found := Connection.poll(pipe, timeout):
+                return found
+            stage.clock.sleep(lease.SILENCE_SECONDS + 1)
+            del pipe.poll  # once
+            return False
+
+        pipe.poll = poll  # type: ignore[method-assign]
+
+    stage.play(stage.own(0), stage.nothing, stage.nothing, stand_still_after_listening, *[stage.nothing] * (BEATS + 5))
+    assert len(stage._workers) == 1
+
+
 def test_a_shorter_session_is_lost_sooner(stage: Stage) -> None:
     stage.keeper = Keeper(lambda: stage.seat, stage._hire, drain_seconds=0.0, session_seconds=1.5)
     heard = stage.play(stage.own(0), stage.freeze(0.6), *[stage.nothing] * (BEATS + 5))

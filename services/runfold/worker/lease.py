@@ -105,7 +105,7 @@ class Keeper:
                 self._hear(*self._pipe.recv())
         except (EOFError, OSError):
             self._replace("died", time.monotonic())
-        if time.monotonic() > self._heard + self._patience:
+        if now > self._heard + self._patience:  # as of before it listened: since then it may itself have stood still
             self._replace("fell silent", self._heard)
 
     def _hear(self, at: float, held: frozenset[int]) -> None:
