@@ -3,7 +3,7 @@
 The runs alternate model and tool steps whose bodies cost nothing (1 KiB and 256 B): what is measured is Runfold. Engine and lane
 run in processes of their own, in turn, twice, on one local broker; the ratio is what holds on noisy machines.
 
-    python benchmarks/engine.py [--runs 64] [--partitions 4] [--seconds 10] [--bootstrap HOST:PORT]
+    ./dev python benchmarks/engine.py [--runs 64] [--partitions 4] [--seconds 10] [--bootstrap HOST:PORT]
 
 Prints one JSON line: steps_per_s, step_ms (as a run feels it: from the end of one step to the end of the next) with one run and
 with --runs, lane_cycles_per_s and lane_ms of the bare lane, ratio (steps to lane cycles), step_to_lane (p50 with one run, in bare

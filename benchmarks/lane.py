@@ -4,7 +4,7 @@ Each run always has one event waiting. A lane (one transactional producer per pa
 in one transaction, offsets included, and begins the next when the last record of the one before was read back. This is the bare
 metal that benchmarks/engine.py is held against.
 
-    python benchmarks/lane.py --bootstrap HOST:PORT [--partitions 4] [--runs 64] [--seconds 5]
+    ./dev python benchmarks/lane.py --bootstrap HOST:PORT [--partitions 4] [--runs 64] [--seconds 5]
 """
 
 import argparse

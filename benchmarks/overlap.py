@@ -4,7 +4,7 @@ One run alternates calls of a model that takes 20 ms and of a tool that takes 5 
 overlap, where what is harmless begins while the commit that led to it is under way. Beside it the cycle of the bare lane
 (benchmarks/lane.py). Each in a process of its own, in turn, twice, on one local broker.
 
-    python benchmarks/overlap.py [--seconds 10] [--bootstrap HOST:PORT]
+    ./dev python benchmarks/overlap.py [--seconds 10] [--bootstrap HOST:PORT]
 
 Prints one JSON line: added_ms {strict, overlapped} as p50 and p99, lane_ms, strict_to_lane (p50 in bare cycles), and whether the
 targets hold: overlapped p50 <= 1.2 ms, strict_to_lane <= 1.5. Exit code 1 when one does not.

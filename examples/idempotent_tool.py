@@ -2,6 +2,8 @@
 
 The call's idempotency key is the primary key of the row it writes. When a worker dies between the write and the record of it, the
 next worker runs the tool again under the same key and finds the row there. Both runs give the same answer.
+
+Its table is `TABLE`, to be made once: `psql "$TICKETS_DSN" -c "create table refund (…)"`.
 """
 
 import os

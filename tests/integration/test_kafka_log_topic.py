@@ -6,7 +6,9 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
+from typer.testing import CliRunner
 
+from runfold.cli.app import app
 from runfold.config import Settings
 from runfold.core.errors import LogUnavailable, TopicMismatch
 from runfold.log.kafka import check_topic, create_topic, topic
@@ -50,6 +52,15 @@ def test_the_side_topic_of_live_text_forgets_and_is_not_needed(settings: Setting
     assert check_topic(settings) == 3
     assert create_topic(settings, 3, 1) is False
     assert len(admin.list_topics(side.name, 10).topics[side.name].partitions) == 3, "a deployment that had none gets one"
+
+
+def test_a_number_of_partitions_that_the_topic_does_not_have_is_no_success(settings: Settings) -> None:
+    create_topic(settings, 3, 1)
+    words = ["topic", "create", "--bootstrap", settings.bootstrap, "--topic", settings.topic]
+    assert CliRunner().invoke(app, words).stdout == f"{settings.topic}: was there already: ok, 3 partitions\n"
+    assert CliRunner().invoke(app, [*words, "--partitions", "3"]).exit_code == 0
+    told = CliRunner().invoke(app, [*words, "--partitions", "12"])
+    assert "expected 12 partitions, it is there already with 3" in str(told.exception)
 
 
 def test_a_topic_that_does_not_exist_is_refused(settings: Settings) -> None:

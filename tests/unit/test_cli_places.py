@@ -38,6 +38,12 @@ def test_an_app_that_cannot_be_looked_for_is_one_line(app_file: str) -> None:
     assert "cannot be read: File name too long" in ended.stderr
 
 
+def test_dev_looks_for_its_app_before_it_starts_anything(tmp_path: Path) -> None:
+    ended = runfold("dev", "--app", "mine.py", "--state", str(tmp_path / "state"), *GIVEN)
+    assert (ended.returncode, ended.stderr) == (78, "runfold: app 'mine.py': there is no file mine.py\n")
+    assert not (tmp_path / "state").exists()
+
+
 @pytest.mark.parametrize("directory", ["~nobody-by-this-name/state", f"/tmp/{LONG}"])
 def test_a_directory_of_dev_that_cannot_be_is_one_line(directory: str) -> None:
     ended = runfold("dev", "--state", directory, *GIVEN)

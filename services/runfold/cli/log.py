@@ -18,20 +18,28 @@ from runfold.core.run import Run, fold
 from runfold.log.kafka import KafkaTail, check_topic, create_topic
 from runfold.log.wire import key_of
 
+DEFAULT_PARTITIONS = 12  # of a cluster
 out = Console(soft_wrap=True, highlight=False, markup=False)
 
 
 def create(
-    partitions: Annotated[int, typer.Option(min=1, help="For the life of the topic.")] = 12,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="For the life of the topic; 12 by default.", show_default=False)
+    ] = None,
     bootstrap: Bootstrap = None,
     topic: Topic = None,
 ) -> None:
     """Create the topic, <topic>.dead for dead letters and <topic>.live for live text; the first two are checked if they exist."""
     chosen = need_bootstrap(settings(bootstrap=bootstrap, topic=topic))
-    if create_topic(chosen, partitions):
-        print(f"{chosen.topic}: created with {partitions} partitions")
-    else:
-        print(f"{chosen.topic}: was there already: ok, {check_topic(chosen)} partitions")
+    wanted = partitions or DEFAULT_PARTITIONS
+    if create_topic(chosen, wanted):
+        print(f"{chosen.topic}: created with {wanted} partitions")
+        return
+    found = check_topic(chosen)
+    if partitions not in (None, found):
+        wish = f"expected {partitions} partitions, it is there already with {found}"
+        raise RunfoldError(f"{chosen.topic}: {wish}: their number stays as it is, take another topic")
+    print(f"{chosen.topic}: was there already: ok, {found} partitions")
 
 
 def check(bootstrap: Bootstrap = None, topic: Topic = None) -> None:

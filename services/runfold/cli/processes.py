@@ -36,7 +36,7 @@ def worker(
     _on_stop(lambda: sys.exit(0))  # nothing is held yet
     preload()
     speak(chosen.log_format, name)
-    app = _absolute(app)
+    app = absolute(app)
     check_log(chosen)
     holder = keeper(WorkerSpec(chosen, app, name))
     _on_stop(holder.stop)
@@ -48,7 +48,7 @@ def _on_stop(stop: Callable[[], object]) -> None:
         signal.signal(number, lambda *_: stop())
 
 
-def _absolute(app: str) -> str:
+def absolute(app: str) -> str:
     """The same app for a process that may have another working directory. A missing file is said before anything starts."""
     place, colon, name = app.rpartition(":") if ".py:" in app else (app, "", "")
     if not place.endswith(".py"):

@@ -13,6 +13,7 @@ from rich.console import Console
 from runfold.cli import credentials, demonstration
 from runfold.cli.deployment import Deployment
 from runfold.cli.options import Bootstrap, Dsn, Json, settings
+from runfold.cli.processes import absolute
 from runfold.cli.tailing import Follower
 from runfold.cli.upkeep import Upkeep
 from runfold.config import Settings
@@ -53,7 +54,7 @@ def dev(
 ) -> None:
     """Run everything here until Ctrl-C: Kafka and PostgreSQL (those not given), API, projector, workers."""
     _until_asked_to_stop()
-    chosen = settings(bootstrap=bootstrap, dsn=dsn)
+    chosen, app = settings(bootstrap=bootstrap, dsn=dsn), absolute(app)
     answers = who_answers(chosen)
     with ExitStack() as stack:
         with shown(console) as progress:
