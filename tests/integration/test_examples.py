@@ -1,6 +1,7 @@
 """The examples do what they say; the tool that honours its key does it on a real PostgreSQL."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from runfold.agents import load_app
 from runfold.core.events import SideEffect, ToolStatus
+from runfold.model.anthropic import AnthropicModel
 from runfold.ports import ToolCallRequest, ToolPolicy
+from runfold.testing import model_request
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -23,6 +26,23 @@ async def test_tickets_is_an_agent_of_twenty_lines() -> None:
     tools = load_app(f"{EXAMPLES}/tickets.py:app").tools("tickets")
     result = await tools.call(call("list_tickets", '{"customer":"acme","status":"overdue"}'))
     assert (result.status, result.content_json) == (ToolStatus.DONE, r'"[\"T-7\"]"')
+
+
+async def test_the_scripted_model_asks_for_the_tool_of_the_other_example() -> None:
+    command = sys.executable, str(EXAMPLES / "scripted_model.py"), "0"
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    model = AnthropicModel(api_key="none", base_url=(await process.stdout.readline()).decode().strip())
+    try:
+        answer = await model.complete(model_request("Which acme tickets are overdue?"))
+    finally:
+        await model.close()
+        process.kill()
+        await process.wait()
+    (asked,) = [block for block in json.loads(answer.content_json) if block["type"] == "tool_use"]
+    tools = load_app(f"{EXAMPLES}/tickets.py:app").tools("tickets")
+    result = await tools.call(call(asked["name"], json.dumps(asked["input"])))
+    assert result.status is ToolStatus.DONE
 
 
 async def test_idempotent_tool_writes_once_however_often_it_runs(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
