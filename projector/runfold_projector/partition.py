@@ -23,7 +23,7 @@ class Partition:
         self._shard = Shard(stored.partition)
         self._gaps = Gaps(self._shard)
         self._at = 0  # broker ms of the last delivery
-        self._resumed: dict[str, Run] = {}  # of those that the tables cannot follow: how they stand at the tables' position
+        self._resumed: dict[str, Run] = {}  # that wait for a newer version, here or by the tables: how they stand at the position
         overlap = max(0, stored.next_offset - OVERLAP)
         self.low = overlap if stored.low is None else min(stored.low, overlap)  # where reading must start
         if stored.lease_worker is not None and stored.lease_epoch < self.low:  # else the fold reads the lease itself
@@ -39,11 +39,13 @@ class Partition:
             shown = self._leave_out(delivery)
             if is_new:
                 batch.leave_out(delivery, shown)
+            elif shown is not None:  # whoever wrote the tables may have read it, or have known no such state
+                self._resumed[shown.id] = shown
             return
         outcome = self._fold(delivery)
         if is_new:
             batch.add(delivery, outcome, self._worker)
-        elif isinstance(outcome, Run) and outcome.id in self._stored.waiting:
+        elif isinstance(outcome, Run) and (outcome.id in self._stored.waiting or outcome.id in self._resumed):
             self._resumed[outcome.id] = outcome
 
     def close(self, batch: Batch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from runfold.core.errors import Expelled, Fenced, LogError, TooLarge
 from runfold.core.events import Problem, Record, Unreadable
 from runfold.log.codec import Codec
+from runfold.log.wire import LONGEST_DETAIL
 from runfold.ports import Position
 from tests.contract.log_suite import (
     PATIENCE,
@@ -326,6 +327,7 @@ async def test_unreadable_records_are_delivered_in_their_place(world: World) -> 
         (here.encode(), good + b"\0", None, Problem.MALFORMED),
         (here.encode(), b"\xc3\x01" + bytes(8) + good[10:], None, Problem.UNKNOWN_SCHEMA),
         (here.encode(), b"\xc3\x01" + bytes(8) + good[10:], b"RunTeleported", Problem.UNKNOWN_SCHEMA),
+        (there.encode(), b"\xc3\x01" + bytes(8) + good[10:], None, Problem.MISROUTED),
         (here.encode(), good, b"RunTeleported", Problem.MALFORMED),
         (here.encode(), b"x", b"RunTeleported", Problem.MALFORMED),
     ]
@@ -348,6 +350,21 @@ async def test_a_dead_letter_keeps_where_it_came_from(world: World) -> None:
     assert isinstance(got, Unreadable)
     await log.dead_letter(got)
     assert await world.dead_letters() == [(2, 0, b"rubbish")]
+
+
+@pytest.mark.parametrize("lies", ["type header", "run id in the value"])
+async def test_whatever_cannot_be_read_fits_into_the_dead_letter_topic(world: World, lies: str) -> None:
+    """Else its partition's position would stay for ever: what is wrong with it is told in a few words."""
+    log, key = await world.log(), run_on(2).encode()
+    much = "\0" * 600_000
+    value = Codec().encode(command(much if lies == "run id in the value" else key.decode()))
+    await world.put(2, key, value, much.encode() if lies == "type header" else None)
+    (got,) = await take(await log.read(2, 0), 1)
+    assert isinstance(got, Unreadable)
+    assert len(got.detail) <= LONGEST_DETAIL
+    await log.dead_letter(got)
+    ((partition, offset, _),) = await world.dead_letters()
+    assert (partition, offset) == (2, 0)
 
 
 # ---- the end

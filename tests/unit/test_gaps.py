@@ -1,11 +1,12 @@
 """What becomes of runs whose records cannot all be read (`runfold.core.gaps`)."""
 
+import time
 from uuid import uuid4
 
 import pytest
 
 from runfold.core.events import Delivery, Problem, Reason, Record, RunFinished, RunSuspended, Status, Unreadable, Usage
-from runfold.core.gaps import MOST_REQUESTS, Gaps
+from runfold.core.gaps import MOST_CARRIED, MOST_REQUESTS, Gaps
 from runfold.core.shard import OVERLAP, Shard
 from tests.logs import RunScript, ScriptedLog
 
@@ -175,6 +176,34 @@ def test_the_end_of_a_run_closes_its_gaps(log: ScriptedLog, run: RunScript, prob
     run.finish(Status.CANCELLED, Reason.CANCEL)
     gaps, _, _ = told(log)
     assert run.id not in gaps
+
+
+def test_records_in_owners_names_do_neither_and_a_flood_of_them_is_read_in_time(log: ScriptedLog) -> None:
+    """Whoever may write to the topic may write their header too. Nothing here may cost more the more there are."""
+    run = log.request().start()
+    for _ in range(30_000):
+        unreadable(log, str(uuid4()), Problem.UNKNOWN_SCHEMA)
+    for _ in range(20_000):
+        unreadable(log, str(uuid4()), Problem.UNKNOWN_SCHEMA, owner=False, kind=b"RunRequested")
+    for _ in range(20_000):
+        unreadable(log, run.id, Problem.UNKNOWN_SCHEMA)
+    began = time.process_time()
+    gaps, shard, _ = told(log)
+    for _ in range(20_000):
+        assert (gaps.low, gaps.shown(shard.runs[run.id]).reason) == (1, Reason.NEEDS_NEWER_VERSION)
+    assert time.process_time() - began < 10, "it took minutes when each record looked at all of them"
+    assert len(gaps.parked) == MOST_CARRIED + MOST_REQUESTS + 1
+
+
+def test_one_that_has_ended_makes_room_for_the_next(log: ScriptedLog) -> None:
+    ids = [str(uuid4()) for _ in range(MOST_REQUESTS + 1)]
+    for id_ in ids[:-1]:
+        unreadable(log, id_, Problem.UNKNOWN_SCHEMA, owner=False, kind=b"RunRequested")
+    end = {"status": Status.CANCELLED, "reason": Reason.CANCEL, "detail": "", "output": "", "command_id": None}
+    RunScript(log, ids[0]).append(RunFinished, **end, steps=0, usage=Usage(), cost=None)
+    unreadable(log, ids[-1], Problem.UNKNOWN_SCHEMA, owner=False, kind=b"RunRequested")
+    gaps, _, _ = told(log)
+    assert gaps.parked == set(ids[1:])
 
 
 def test_requests_that_only_a_newer_build_can_read_do_not_hold_the_low_watermark_without_limit(log: ScriptedLog) -> None:

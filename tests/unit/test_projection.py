@@ -195,6 +195,22 @@ def test_k02_also_that_it_has_ended() -> None:
     assert shown(batch, run)[0] is Status.SUCCEEDED
 
 
+def test_k02_not_while_it_lacks_a_record_itself() -> None:
+    log = leased()
+    run = log.request().start()
+    newer(log, run)
+    assert shown(project(log.deliveries, waited(log, run)), run) == PARKED
+
+
+def test_k02_what_an_older_projector_passed_over_makes_its_run_wait_too() -> None:
+    """One that had no word for it, or one that was newer and is gone again."""
+    log = leased()
+    run = log.request().start()
+    newer(log, run)
+    batch = project(log.deliveries, replace(waited(log, run), waiting=()))
+    assert shown(batch, run) == PARKED
+
+
 def test_k02_it_says_so_once() -> None:
     log = leased()
     run = log.request().start().call_model()

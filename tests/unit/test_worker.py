@@ -21,6 +21,8 @@ from runfold.core.events import (
 from runfold.log.memory import MemoryCommands
 from runfold.model.scripted import ScriptedModel
 from runfold.ports import ModelAnswer, ModelRequest, ToolCallRequest, ToolResult
+from runfold.worker.flow import Flow
+from runfold.worker.partition import Partition
 from tests.engine import done, text, tool_use, turns
 from tests.unit.worker_stage import PATIENCE, Held, Stage, holding_model, holding_tool, staged, ticks
 
@@ -84,6 +86,29 @@ async def test_a_worker_whose_keeper_is_silent_starts_nothing_and_goes_on_when_i
     engine.grant([0], stage.proof)
     await engine.notes.until(lambda: id_ in engine.notes.ended)
     assert set(stage.ledger.executions.values()) == {1}
+
+
+async def test_a_worker_that_stood_still_between_saying_and_doing_asks_again_whether_it_may(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its steps were told to begin, and it was stopped for longer than a grant lasts before one of them ran."""
+    begin = Partition._begin_steps
+
+    def begin_and_stand_still(partition: Partition, flow: Flow) -> None:
+        begin(partition, flow)
+        if any(step.begun for step in flow.hand.values()):
+            engine.grant([0], stage.proof, age=SILENCE)
+            monkeypatch.setattr(Partition, "_begin_steps", begin)
+
+    engine = await stage.owner(silence_seconds=SILENCE)
+    monkeypatch.setattr(Partition, "_begin_steps", begin_and_stand_still)
+    id_ = await stage.request()
+    await stage.until(lambda: len(stage.log(ModelStepStarted)) == 1)
+    await ticks()
+    assert stage.ledger.model_calls == [], "another may own the run by now"
+    engine.grant([0], stage.proof)
+    await engine.notes.until(lambda: id_ in engine.notes.ended)
+    assert len(stage.log(ModelStepStarted)) == len(stage.ledger.model_calls) == 2, "each is made once, under its one start"
 
 
 async def test_what_was_started_before_the_silence_is_ended(stage: Stage) -> None:

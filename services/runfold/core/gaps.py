@@ -9,6 +9,7 @@
 A gap closes with a snapshot: whoever wrote it had read the record. All is derived from the log, so a restart forgets no gap.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 
 from runfold.core.decisions import Suspend
@@ -29,6 +30,7 @@ from runfold.core.shard import Ignored, Shard
 
 LONGEST = 500  # characters of a suspension's detail
 MOST_REQUESTS = 100  # of a schema that this build does not know, waiting in one partition for a build that does
+MOST_CARRIED = 10_000  # runs of the same that an owner has written of
 
 
 @dataclass(slots=True)
@@ -47,14 +49,18 @@ class Gaps:
         self._shard = shard
         self._parked: dict[str, Gap] = {}
         self._spoiled: dict[str, Gap] = {}
+        self._asked, self._carried = set[str](), set[str]()  # parked runs that nobody here has seen begin: by whose record
 
     def __contains__(self, run_id: object) -> bool:
         return run_id in self._parked or run_id in self._spoiled
 
     @property
-    def parked(self) -> frozenset[str]:
+    def parked(self) -> Set[str]:
         """Runs that only a newer build can go on with."""
-        return frozenset(self._parked)
+        return self._parked.keys()
+
+    def is_parked(self, run_id: str) -> bool:
+        return run_id in self._parked
 
     def forbids(self, run: Run) -> bool:
         """Whether this build must write nothing for ``run``."""
@@ -73,7 +79,8 @@ class Gaps:
     @property
     def low(self) -> int:
         """Where a fold must start to know all that there is to know of open runs, for a build that can read it."""
-        return min([self._shard.low, *(gap.first.offset for gap in self._parked.values())])
+        oldest = next(iter(self._parked.values()), None)  # they stand in the order of their first records
+        return self._shard.low if oldest is None else min(self._shard.low, oldest.first.offset)
 
     def left_out(self, delivery: Unreadable) -> Reason | None:
         """What becomes of the run that is left without ``delivery``: NEEDS_NEWER_VERSION, UNREADABLE_RECORD, or nothing."""
@@ -82,6 +89,8 @@ class Gaps:
         if delivery.problem is Problem.UNKNOWN_SCHEMA:
             if run is None and not self._may_begin(delivery, run_id):
                 return None
+            if run is None:
+                self._begin(delivery, run_id)
             _note(self._parked, run_id, delivery)
             return Reason.NEEDS_NEWER_VERSION
         if run is None or not delivery.from_owner:
@@ -93,14 +102,22 @@ class Gaps:
     def _may_begin(self, delivery: Unreadable, run_id: str) -> bool:
         """Whether it may be the first record of an open run: what an owner carried forward, or a newer kind of request.
 
-        Requests are anybody's to write, and each one holds the low watermark: of those only the first `MOST_REQUESTS` wait.
+        Each one holds the low watermark, and anybody may write requests, or an owner's header: so many wait, and no more.
         """
         if not is_run_id(run_id) or self._shard.has_ended(run_id):
             return False
-        if delivery.from_owner or run_id in self._parked:
+        if run_id in self._parked:
             return True
-        asked = delivery.type_header == RunRequested.__name__.encode()
-        return asked and sum(not gap.from_owner for gap in self._parked.values()) < MOST_REQUESTS
+        if delivery.from_owner:
+            return len(self._carried) < MOST_CARRIED
+        return delivery.type_header == RunRequested.__name__.encode() and len(self._asked) < MOST_REQUESTS
+
+    def _begin(self, delivery: Unreadable, run_id: str) -> None:
+        if delivery.from_owner:
+            self._asked.discard(run_id)
+            self._carried.add(run_id)
+        elif run_id not in self._carried:
+            self._asked.add(run_id)
 
     def read(self, record: Record, outcome: Run | Ignored) -> None:
         """A record that closes gaps, or does not."""
@@ -108,15 +125,22 @@ class Gaps:
             return
         match record.event:
             case RunFinished(run_id=run_id):
-                self._parked.pop(run_id, None)
+                self._unpark(run_id)
                 self._spoiled.pop(run_id, None)
             case RunSuspended(run_id=run_id, reason=Reason.UNREADABLE_RECORD):
                 self._spoiled.pop(run_id, None)
             case RunSnapshotted() as event if isinstance(outcome, Run):
-                _close(self._parked, event)
-                _close(self._spoiled, event)
+                if _covers(event, self._parked):
+                    self._unpark(event.run_id)
+                if _covers(event, self._spoiled):
+                    del self._spoiled[event.run_id]
             case _:
                 pass
+
+    def _unpark(self, run_id: str) -> None:
+        self._parked.pop(run_id, None)
+        self._asked.discard(run_id)
+        self._carried.discard(run_id)
 
     def suspension(self, run: Run, told: int) -> Suspend | None:
         """What an owner must write before anything else for a run that is spoiled. ``run``: with all that is written already;
@@ -144,7 +168,7 @@ def _note(gaps: dict[str, Gap], run_id: str, delivery: Unreadable) -> None:
     gap.last, gap.from_owner = slim, gap.from_owner or delivery.from_owner
 
 
-def _close(gaps: dict[str, Gap], event: RunSnapshotted) -> None:
+def _covers(event: RunSnapshotted, gaps: dict[str, Gap]) -> bool:
+    """Whether its writer had read all that the run lacks here, if it lacks anything."""
     gap = gaps.get(event.run_id)
-    if gap is not None and gap.last.offset <= event.last_offset:
-        del gaps[event.run_id]
+    return gap is not None and gap.last.offset <= event.last_offset

@@ -66,7 +66,7 @@ class Codec:
             raise DecodeError(Problem.UNKNOWN_SCHEMA, f"this build knows no record type {type_header[:80]!r}")
         reading = self._reading(schema)
         if type_header is not None and type_header != reading.name.encode():
-            raise DecodeError(Problem.MALFORMED, f"header {TYPE_HEADER} says {type_header!r}, the value is a {reading.name}")
+            raise DecodeError(Problem.MALFORMED, f"header {TYPE_HEADER} says {type_header[:80]!r}, the value is a {reading.name}")
         event = reading.read(value, start)
         if isinstance(event, RunSnapshotted) and event.state_version > snapshot.VERSION:
             detail = f"a snapshot of version {event.state_version}, this build knows {snapshot.VERSION}"

@@ -32,6 +32,7 @@ from runfold.log.partitioner import partition_of
 LANE_HEADER = "runfold-lane"
 TRANSACTION_BYTES = 2_000_000  # of one append: a single batch, which is all or nothing also after a broker crash
 LONGEST_ID = 200  # characters of a command's id: it comes back in the owner's own events
+LONGEST_DETAIL = 1000  # characters: it goes along with what cannot be read, which may be anything
 OVERHEAD_BYTES = 200  # of one record beside its key and value, at most
 
 _RUN_ID = re.compile(PATTERN.encode()).fullmatch
@@ -74,7 +75,7 @@ def read(raw: RawRecord, codec: Codec, partitions: int) -> Delivery:
         return Record(_valid(raw, codec, partitions), raw.partition, raw.offset, raw.timestamp)
     except DecodeError as error:
         place, what = (raw.partition, raw.offset, raw.timestamp), (raw.key, raw.value)
-        return Unreadable(*place, *what, error.problem, error.detail, raw.type_header, raw.from_owner)
+        return Unreadable(*place, *what, error.problem, error.detail[:LONGEST_DETAIL], raw.type_header, raw.from_owner)
 
 
 def _valid(raw: RawRecord, codec: Codec, partitions: int) -> Event:
@@ -82,9 +83,15 @@ def _valid(raw: RawRecord, codec: Codec, partitions: int) -> Event:
         raise DecodeError(Problem.NULL_VALUE, "the value is null: the log is never compacted, so this deletes nothing")
     if raw.key is None:
         raise DecodeError(Problem.NO_KEY, "the key is missing: it must be the run id")
-    event = codec.decode(raw.value, raw.type_header)
+    try:
+        event = codec.decode(raw.value, raw.type_header)
+    except DecodeError as error:
+        if error.problem is Problem.UNKNOWN_SCHEMA and is_run_key(raw.key):  # else it might be a newer version's lease
+            _check_home(partition_of(raw.key, partitions), raw.key, raw.partition)
+        raise
     _check_key(event, raw.key)
-    _check_partition(event, raw.key, raw.partition, partitions)
+    home = event.partition if isinstance(event, LeaseAcquired) else partition_of(raw.key, partitions)
+    _check_home(home, raw.key, raw.partition)
     if isinstance(event, RunCancelRequested | RunResumeRequested) and not 1 <= len(event.command_id) <= LONGEST_ID:
         raise DecodeError(Problem.MALFORMED, f"command_id must have 1 to {LONGEST_ID} characters, got {len(event.command_id)}")
     return event
@@ -98,8 +105,7 @@ def _check_key(event: Event, key: bytes) -> None:
         raise DecodeError(Problem.WRONG_KEY, f"expected a canonical lower-case UUID as run id, got {key[:80]!r}")
 
 
-def _check_partition(event: Event, key: bytes, partition: int, partitions: int) -> None:
-    home = event.partition if isinstance(event, LeaseAcquired) else partition_of(key, partitions)
+def _check_home(home: int, key: bytes, partition: int) -> None:
     if home != partition:
         raise DecodeError(Problem.MISROUTED, f"{key!r} belongs to partition {home} (murmur2), this is {partition}")
 

@@ -43,6 +43,7 @@ from runfold.worker.step import call_model, call_tool
 from runfold.worker.takeover import Takeover
 
 PROBATION_SECONDS = 2.0  # what kills its worker does so soon: a step that has run for so long holds up no other suspect
+MOST_SAID = 20  # runs that wait for a newer worker, of one partition, are named in the log; the gauge counts them all
 log = logging.getLogger(__name__)
 
 
@@ -285,8 +286,10 @@ class Partition:
 
     def _stops_a_run(self, delivery: Unreadable) -> Reason | None:
         """What is under way for a run that is left without a record is aborted."""
-        reason, run_id = self.gaps.left_out(delivery), run_of(delivery)
-        if reason is Reason.NEEDS_NEWER_VERSION:
+        run_id = run_of(delivery)
+        known = self.gaps.is_parked(run_id)
+        reason = self.gaps.left_out(delivery)
+        if reason is Reason.NEEDS_NEWER_VERSION and not known and len(self.gaps.parked) <= MOST_SAID:
             where = f"{delivery.partition}/{delivery.offset}"
             said = "run %s waits for a newer worker at %s: %s"
             log.error(said, run_id, where, delivery.detail, extra={"runfold.run.id": run_id})
@@ -322,7 +325,7 @@ class Partition:
             flow = self.flows.setdefault(run.id, Flow(run))
             self._begin_again(flow, run)
             self._touched[run.id] = flow
-            if inherited and run.started is not None and run.id not in self.gaps.parked:
+            if inherited and run.started is not None and not self.gaps.is_parked(run.id):
                 self.resources.observer.resumed(run)
 
     def _tell_of_takeover(self, marker: Record) -> None:
@@ -414,6 +417,9 @@ class Partition:
         return self._now() - self.grant().at < self.resources.silence_seconds
 
     async def _perform(self, flow: Flow, step: Step, run: Run) -> None:
+        if not self._lease_is_fresh():  # the process may have stood still since the step was told to begin
+            step.task, self._stalled = None, True
+            return
         start = step.start
         if isinstance(start, ModelStepStarted):
             self._ended(flow, step, await call_model(self.resources, self.clock, run, start))
