@@ -174,6 +174,16 @@ def test_a_server_dies_with_its_guard(tmp_path: Path) -> None:
         os.close(ended)
 
 
+def test_a_server_that_was_killed_is_told_by_its_name_and_its_log(tmp_path: Path) -> None:
+    with LocalStack(tmp_path, bootstrap="kafka:9092") as stack:
+        stack.check_alive()
+        assert stack.postgres is not None
+        os.kill(stack.postgres.pid, signal.SIGKILL)
+        stack.postgres.process.wait_until(lambda: stack.postgres is not None and stack.postgres.process.killed != "", 20)
+        with pytest.raises(StackError, match="postgres"):
+            stack.check_alive()
+
+
 def test_a_stale_pid_file_that_names_another_process_is_no_obstacle(tmp_path: Path) -> None:
     with Postgres(tmp_path) as server:
         stale = (tmp_path / "data" / "postmaster.pid").read_text()

@@ -97,8 +97,9 @@ class Deployment:
         os.kill(self._processes[name].pid, signal.SIGKILL)
 
     def check_alive(self, revive: Container[str] = ()) -> dict[str, str]:
-        """Raises `StackError`, with the end of its log, when one of our processes has ended. One named in ``revive`` that a
-        signal has ended, as in kill -9, is started again instead; which signal, by name of those."""
+        """Raises `StackError`, with the end of its log, when one of our processes has ended, the servers' included. One named in
+        ``revive`` that a signal has ended, as in kill -9, is started again instead; which signal, by name of those."""
+        self.stack.check_alive()
         revived = {}
         for name, process in tuple(self._processes.items()):
             try:

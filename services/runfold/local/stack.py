@@ -54,6 +54,11 @@ class LocalStack:
             for server in self._servers:
                 each.callback(server.stop)
 
+    def check_alive(self) -> None:
+        """StackError, with the end of its log, when a server of ours has ended."""
+        for server in self._servers:
+            server.process.check_alive()
+
     def _start(self) -> None:
         for server in self._servers:  # the second makes its data while the first is on its way
             server.launch()
