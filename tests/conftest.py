@@ -78,7 +78,7 @@ def admin(bootstrap: str) -> "AdminClient":
     """An admin client of the session's broker."""
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # it outlives its topics, and would say so on stderr
 
 
 @pytest.fixture
